@@ -1,0 +1,38 @@
+"""Distributed training for TensorFlow 2 and Keras: one program, any strategy, the same numbers.
+
+Importing tfdist imports nothing heavy: a sub-package is imported when it is first named, so that the command line
+answers at once and TensorFlow is untouched until a strategy is asked for.
+
+Example:
+    >>> import tfdist
+    >>> tfdist.__version__.count(".") >= 2
+    True
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from tfdist._version import __version__
+
+if TYPE_CHECKING:
+    from tfdist.allreduce import AllReduceOptions
+    from tfdist.strategies import create_strategy
+
+_ROOMS = ("allreduce", "cluster", "flags", "input", "keras_compat", "launch", "strategies", "train")
+_NAMES = {"AllReduceOptions": "tfdist.allreduce", "create_strategy": "tfdist.strategies"}
+
+__all__ = ["__version__", "AllReduceOptions", "create_strategy", *_ROOMS]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _ROOMS:
+        return importlib.import_module(f"tfdist.{name}")
+    if name in _NAMES:
+        return getattr(importlib.import_module(_NAMES[name]), name)
+    raise AttributeError(f"module 'tfdist' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import socket
+import threading
+
+import pytest
+
+# Far above what any test needs: only a hang reaches it, and then the test fails.
+DEADLINE = 20.0
+
+
+@pytest.fixture
+def held_ports():
+    """Gives ports that stay free for the test: bound the way a launcher holds them, and not listening."""
+    with contextlib.ExitStack() as stack:
+
+        def hold(count=1):
+            ports = []
+            for _ in range(count):
+                holder = stack.enter_context(socket.socket())
+                holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                holder.bind(("127.0.0.1", 0))
+                ports.append(holder.getsockname()[1])
+            return ports
+
+        yield hold
+
+
+@pytest.fixture
+def server():
+    """Opens servers that keep their connections, on a given port or any, as TensorFlow's do."""
+    with contextlib.ExitStack() as stack:
+
+        def serve(port=0):
+            opened = stack.enter_context(socket.create_server(("127.0.0.1", port)))
+            return opened, opened.getsockname()[1]
+
+        yield serve
+
+
+@pytest.fixture
+def background():
+    """Runs a function in a thread and returns its future."""
+    with concurrent.futures.ThreadPoolExecutor(32, thread_name_prefix="background") as pool:
+        yield pool.submit
+
+
+@pytest.fixture(autouse=True)
+def no_thread_is_left():
+    yield
+    assert [thread.name for thread in threading.enumerate() if thread.name.startswith("tfdist")] == []

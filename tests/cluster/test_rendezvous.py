@@ -1,0 +1,317 @@
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import socket
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from tfdist.cluster import (
+    ClusterConfig,
+    PeerTimeoutError,
+    PortInUseError,
+    Task,
+    listener,
+    probe_peers,
+    rendezvous,
+    seekers,
+    wait_for_peers,
+)
+
+from .conftest import DEADLINE
+
+
+def cluster(ports, index=0, host="localhost", kind="worker", **jobs):
+    return ClusterConfig(
+        jobs={"worker": [f"{host}:{port}" for port in ports], **jobs}, task_type=kind, task_index=index
+    )
+
+
+def refused(address):
+    host, _, port = address.rpartition(":")
+    with socket.socket() as connection:
+        connection.settimeout(5.0)
+        return connection.connect_ex((host, int(port))) != 0
+
+
+@pytest.fixture(autouse=True)
+def short_linger(monkeypatch):
+    monkeypatch.setattr(rendezvous, "_LINGER_SECONDS", 0.02)
+
+
+def meet(config, together):
+    """What a task does: it waits, then TensorFlow's server takes its port over."""
+    wait_for_peers(config, timeout_seconds=DEADLINE)
+    host, _, port = config.address.rpartition(":")
+    with socket.create_server((host, int(port))):
+        together.wait(DEADLINE)
+
+
+# ---- everybody comes ----
+
+
+def test_a_single_process_waits_for_nobody():
+    wait_for_peers(ClusterConfig(), timeout_seconds=1.0)
+
+
+def test_threads_meet(held_ports, background):
+    ports = held_ports(5)
+    together = threading.Barrier(5)
+    waits = [background(meet, cluster(ports, index), together) for index in range(5)]
+    for wait in waits:
+        assert wait.result(DEADLINE) is None
+
+
+def test_ps_cluster_meets_and_the_evaluator_stays_out_of_it(held_ports, background):
+    chief, worker, ps, evaluator = held_ports(4)
+    jobs = {"chief": [f"localhost:{chief}"], "ps": [f"localhost:{ps}"], "evaluator": [f"localhost:{evaluator}"]}
+    together = threading.Barrier(3)
+    waits = [background(meet, cluster([worker], 0, kind=kind, **jobs), together) for kind in ("chief", "worker", "ps")]
+    for wait in waits:
+        assert wait.result(DEADLINE) is None
+    wait_for_peers(cluster([worker], 0, kind="evaluator", **jobs), timeout_seconds=1.0)
+
+
+CHILD = """
+import socket
+import sys
+from tfdist.cluster import ClusterConfig, wait_for_peers
+config = ClusterConfig.detect()
+wait_for_peers(config, timeout_seconds=float(sys.argv[1]))
+with socket.create_server(("127.0.0.1", int(config.address.rpartition(":")[2]))):
+    print(config.task_name, "met", len(config.peers()), flush=True)
+    sys.stdin.readline()
+"""
+
+
+def test_processes_meet(held_ports):
+    ports = held_ports(2)
+    with contextlib.ExitStack() as stack:
+        children = []
+        for index in range(2):
+            environment = {**os.environ, "TF_CONFIG": cluster(ports, index).to_tf_config()}
+            child = subprocess.Popen(
+                [sys.executable, "-c", CHILD, str(DEADLINE)],
+                env=environment,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+            )
+            stack.callback(child.wait, DEADLINE)
+            stack.callback(child.kill)
+            children.append(child)
+        watchdog = threading.Timer(2 * DEADLINE, lambda: [child.kill() for child in children])
+        stack.callback(watchdog.cancel)
+        watchdog.start()
+        assert [child.stdout.readline() for child in children] == ["worker 0 met 1\n", "worker 1 met 1\n"]
+        assert [(child.communicate("\n", timeout=DEADLINE)[0], child.returncode) for child in children] == [("", 0)] * 2
+
+
+def test_a_peer_that_comes_late(held_ports, server):
+    ports = held_ports(2)
+    lines = []
+
+    def log(line):
+        if not lines:
+            server(ports[1])
+        lines.append(line)
+
+    wait_for_peers(cluster(ports), timeout_seconds=DEADLINE, log=log, report_every_seconds=0.05)
+    assert lines[0] == f"waiting for worker 1 at localhost:{ports[1]} (0 s of 20 s): connection refused"
+
+
+def test_a_name_that_comes_late(held_ports, server, monkeypatch):
+    ports, (_, late) = held_ports(1), server()
+    real, known, lines = socket.getaddrinfo, threading.Event(), []
+
+    def getaddrinfo(host, *args, **kwargs):
+        if host == "late.invalid" and not known.is_set():
+            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+        return real("127.0.0.1" if host == "late.invalid" else host, *args, **kwargs)
+
+    def log(line):
+        lines.append(line)
+        known.set()
+
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+    config = ClusterConfig(jobs={"worker": [f"localhost:{ports[0]}", f"late.invalid:{late}"]}, task_type="worker")
+    wait_for_peers(config, timeout_seconds=DEADLINE, log=log, report_every_seconds=0.05)
+    assert "name does not resolve" in lines[0]
+
+
+def test_more_visitors_than_the_queue_holds(held_ports, background, server, monkeypatch):
+    monkeypatch.setattr(listener, "_BACKLOG", 1)
+    ports, waiting = held_ports(2), threading.Event()
+    wait = background(
+        wait_for_peers,
+        cluster(ports),
+        timeout_seconds=DEADLINE,
+        log=lambda line: waiting.set(),
+        report_every_seconds=0.05,
+    )
+    assert waiting.wait(DEADLINE)
+    for _ in range(20):
+        with socket.create_connection(("127.0.0.1", ports[0]), timeout=DEADLINE) as visitor:
+            assert visitor.recv(1) == b""
+    server(ports[1])
+    assert wait.result(DEADLINE) is None
+
+
+def test_a_visitor_has_the_missing_peers_tried_again_at_once(held_ports, background, server, monkeypatch):
+    monkeypatch.setattr(seekers, "_FIRST_PAUSE_SECONDS", 10 * DEADLINE)
+    monkeypatch.setattr(seekers, "_LONGEST_PAUSE_SECONDS", 10 * DEADLINE)
+    ports, waiting = held_ports(2), threading.Event()
+    wait = background(
+        wait_for_peers,
+        cluster(ports),
+        timeout_seconds=DEADLINE,
+        log=lambda line: waiting.set(),
+        report_every_seconds=0.1,
+    )
+    assert waiting.wait(DEADLINE)
+    server(ports[1])
+    assert not refused(f"127.0.0.1:{ports[0]}")
+    assert wait.result(DEADLINE) is None
+
+
+def test_it_stays_to_be_seen_by_the_last_peer(held_ports, background, server, monkeypatch):
+    monkeypatch.setattr(rendezvous, "_LINGER_SECONDS", 0.5)
+    (own,), (peer, port) = held_ports(), server()
+    wait = background(wait_for_peers, cluster([own, port], host="127.0.0.1"), timeout_seconds=DEADLINE)
+    peer.settimeout(DEADLINE)
+    peer.accept()[0].close()
+    assert not refused(f"127.0.0.1:{own}")
+    assert wait.result(DEADLINE) is None
+
+
+def test_other_peers_may_be_named(held_ports, server):
+    ports, (_, up) = held_ports(2), server()
+    wait_for_peers(cluster(ports), timeout_seconds=DEADLINE, peers=[Task("worker", 7, f"127.0.0.1:{up}")] * 2)
+
+
+# ---- somebody does not ----
+
+
+def test_nobody_listens(held_ports):
+    ports = held_ports(2)
+    with pytest.raises(PeerTimeoutError) as caught:
+        wait_for_peers(cluster(ports), timeout_seconds=0.15)
+    assert str(caught.value) == (
+        f"worker 1 at localhost:{ports[1]} did not answer in 0.15 s (connection refused); "
+        "start it, or look in its output for why it ended."
+    )
+    peer = Task("worker", 1, f"localhost:{ports[1]}")
+    assert caught.value.missing == ((peer, "connection refused"),)
+    assert isinstance(caught.value, TimeoutError)
+    again = pickle.loads(pickle.dumps(caught.value))
+    assert (str(again), again.missing) == (str(caught.value), caught.value.missing)
+
+
+def test_everybody_missing_is_named_in_one_sentence(held_ports, server):
+    ports, (_, up) = held_ports(2), server()
+    config = ClusterConfig(
+        jobs={"worker": [*(f"localhost:{port}" for port in ports), "a..b:1", f"127.0.0.1:{up}"]}, task_type="worker"
+    )
+    with pytest.raises(PeerTimeoutError) as caught:
+        wait_for_peers(config, timeout_seconds=0.15)
+    assert str(caught.value) == (
+        f"2 of 3 peers did not answer in 0.15 s: worker 1 at localhost:{ports[1]} (connection refused), "
+        "worker 2 at a..b:1 (name does not resolve); start it, or look in its output for why it ended "
+        "and check the host name and that this machine's DNS knows it."
+    )
+
+
+def test_a_resolver_that_hangs_does_not_hold_the_deadline_up(held_ports, monkeypatch):
+    ports, release = held_ports(1), threading.Event()
+
+    def hangs(*args, **kwargs):
+        release.wait(DEADLINE)
+        raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
+
+    monkeypatch.setattr(socket, "getaddrinfo", hangs)
+    config = ClusterConfig(jobs={"worker": [f"localhost:{ports[0]}", "slow.invalid:1"]}, task_type="worker")
+    with pytest.raises(PeerTimeoutError, match="the look-up of its name has not returned"):
+        wait_for_peers(config, timeout_seconds=0.1)
+    release.set()
+    for thread in threading.enumerate():
+        if thread.name.startswith("tfdist"):
+            thread.join(DEADLINE)
+
+
+def test_own_port_taken(server):
+    _, port = server()
+    with pytest.raises(PortInUseError, match=f"worker 0 expected port {port} to be free"):
+        wait_for_peers(cluster([port]), timeout_seconds=DEADLINE)
+
+
+def test_reports_are_short_for_many_peers(held_ports):
+    ports, lines = held_ports(12), []
+    with pytest.raises(PeerTimeoutError):
+        wait_for_peers(cluster(ports), timeout_seconds=0.3, log=lines.append, report_every_seconds=0.2)
+    assert lines[0] == f"waiting for worker 1 at localhost:{ports[1]} (0 s of 0.3 s): connection refused"
+    assert lines[8] == "waiting for 3 more tasks (0 s of 0.3 s)"
+    assert len(lines) == 9
+
+
+@pytest.mark.parametrize("outcome", ["met", "timeout", "log"])
+def test_nothing_is_left_open(held_ports, server, outcome):
+    ports = held_ports(2)
+    if outcome == "met":
+        server(ports[1])
+    before = sorted(os.listdir("/proc/self/fd")), threading.active_count()
+
+    def log(line):
+        raise KeyError(line)
+
+    with pytest.raises({"timeout": PeerTimeoutError, "log": KeyError}[outcome]) if outcome != "met" else _nothing():
+        wait_for_peers(
+            cluster(ports),
+            timeout_seconds=0.3 if outcome == "timeout" else DEADLINE,
+            log=log if outcome == "log" else None,
+            report_every_seconds=0.1 if outcome == "log" else 10.0,
+        )
+    assert (sorted(os.listdir("/proc/self/fd")), threading.active_count()) == before
+    assert refused(f"127.0.0.1:{ports[0]}")
+
+
+def _nothing():
+    return contextlib.nullcontext()
+
+
+@pytest.mark.parametrize("value", [0, -1.0, float("nan"), float("inf")])
+@pytest.mark.parametrize("name", ["timeout_seconds", "report_every_seconds"])
+def test_times_have_to_be_positive_and_finite(name, value):
+    with pytest.raises(ValueError, match=f"expected {name} to be a positive number of seconds, received"):
+        wait_for_peers(ClusterConfig(), **{"timeout_seconds": 1.0, name: value})
+
+
+# ---- probing ----
+
+
+def test_probe_names_those_that_are_down(held_ports, server):
+    ports, (_, up) = held_ports(2), server()
+    config = cluster([*ports, up])
+    assert probe_peers(config) == ((Task("worker", 1, f"localhost:{ports[1]}"), "connection refused"),)
+    assert probe_peers(ClusterConfig()) == ()
+
+
+def test_probe_does_not_wait_for_a_resolver(held_ports, monkeypatch):
+    ports, release = held_ports(1), threading.Event()
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *args, **kwargs: release.wait(DEADLINE) and [])
+    config = ClusterConfig(jobs={"worker": [f"localhost:{ports[0]}", "slow.invalid:1"]}, task_type="worker")
+    ((peer, reason),) = probe_peers(config, timeout_seconds=0.1)
+    assert (peer.name, reason) == ("worker 1", "the look-up of its name has not returned")
+    release.set()
+    for thread in threading.enumerate():
+        if thread.name.startswith("tfdist"):
+            thread.join(DEADLINE)
+
+
+def test_probe_refuses_a_time_that_is_none():
+    with pytest.raises(ValueError, match="timeout_seconds"):
+        probe_peers(ClusterConfig(), timeout_seconds=0)

@@ -1,0 +1,161 @@
+"""Jobs in which a rank fails: who is guilty, what is told, what becomes of the others."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+from .conftest import Launcher
+
+# Every rank but worker 1 trains until it is told to end, and worker 1 fails once all are there.
+OTHERS = """
+say(f"{role}-{index}", os.getpid())
+if (role, index) != ("worker", 1):
+    forever()
+wait_for("worker-0")
+"""
+
+
+def test_the_failed_rank_is_reported_with_its_traceback_and_its_exit_code(launcher: Launcher) -> None:
+    program = OTHERS + "print('step 1')\nraise KeyError('boom')"
+    done = launcher.run("--workers", "2", program=program)
+    assert done.code == 1
+    assert "tfdist launch: worker 1 failed (exit code 1, " in done.err
+    assert " s after the start); ending worker 0\n" in done.err
+    report = done.err[done.err.index("worker 1 failed first: exit code 1, ") :]
+    assert "last lines of worker 1 (logs/worker-1.log):\n    Traceback (most recent call last):\n" in report
+    assert "    KeyError: 'boom'\n" in report
+    assert "step 1" not in report
+    assert done.err.endswith("tfdist launch: logs in logs\n")
+    assert "worker 0" not in report
+    assert launcher.alive() == {}
+
+
+def test_the_exit_code_is_that_of_the_failed_rank_and_its_last_lines_are_shown(launcher: Launcher) -> None:
+    program = OTHERS + "print(*range(100), sep='\\n')\nsys.exit(7)"
+    done = launcher.run("--workers", "2", program=program)
+    assert done.code == 7
+    report = done.err[done.err.index("failed first: exit code 7") :]
+    assert "    70\n" in report
+    assert "    69\n" not in report
+
+
+def test_a_killed_rank_is_noticed_and_the_exit_code_is_that_of_its_signal(launcher: Launcher) -> None:
+    command = ("--workers", "2", "--log-dir", "logs", "--", str(launcher.write(OTHERS + "forever()")))
+    started = launcher.start(*command)
+    started.wait_for("worker-0")
+    os.kill(int(started.wait_for("worker-1")), signal.SIGKILL)
+    done = started.end()
+    assert done.code == 137
+    assert "worker 1 failed first: killed by SIGKILL, " in done.err
+    assert launcher.alive() == {}
+
+
+def test_of_two_failures_shortly_after_each_other_the_first_is_guilty(launcher: Launcher) -> None:
+    # Worker 0 fails by itself, as a collective does, a moment after worker 1 has ended.
+    program = """
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+if index == 1:
+    say("pid", os.getpid())
+    wait_for("ready")
+    os._exit(5)
+wait_for("pid")
+pid = open(os.path.join(here, "pid")).read()
+say("ready")
+while open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()[0] != "Z":
+    pass
+time.sleep(0.05)
+os._exit(6)
+"""
+    done = launcher.run("--workers", "2", "--grace-seconds", "25", program=program)
+    assert done.code == 5
+    assert "worker 1 failed first: exit code 5" in done.err
+    assert "worker 0 failed" not in done.err
+
+
+def test_a_rank_that_raised_earlier_and_is_slow_to_end_is_pointed_at(launcher: Launcher) -> None:
+    program = """
+if index == 1:
+    import atexit
+    atexit.register(forever)
+    atexit.register(say, "raised")
+    raise KeyError("the cause")
+wait_for("raised")
+raise ValueError("the consequence")
+"""
+    done = launcher.run("--workers", "2", program=program)
+    assert "worker 0 failed first: exit code 1" in done.err
+    assert "  worker 1 had written a traceback " in done.err
+    assert " s earlier: see logs/worker-1.log\n" in done.err
+
+
+def test_ranks_that_were_told_to_end_are_not_reported_and_what_they_still_say_is_only_logged(
+    launcher: Launcher,
+) -> None:
+    program = """
+def leave(*_):
+    print("told to end")
+    sys.exit(9)
+
+signal.signal(signal.SIGTERM, leave)
+print("at work")
+say(f"{role}-{index}")
+if index == 0:
+    forever()
+wait_for("worker-0")
+sys.exit(4)
+"""
+    done = launcher.run("--workers", "2", "--grace-seconds", "25", program=program)
+    assert done.code == 4
+    assert "[worker 0] at work\n" in done.out
+    assert "told to end" not in done.out
+    assert launcher.log("worker-0.log") == "at work\ntold to end\n"
+    assert "exit code 9" not in done.err
+
+
+def test_a_rank_that_ignores_the_end_is_killed_after_the_grace_period(launcher: Launcher) -> None:
+    program = """
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+say(f"{role}-{index}")
+if index == 0:
+    forever()
+wait_for("worker-0")
+sys.exit(4)
+"""
+    done = launcher.run("--workers", "2", "--grace-seconds", "0.3", program=program)
+    assert done.code == 4
+    assert launcher.alive() == {}
+
+
+@pytest.mark.parametrize("role", ["chief", "ps", "evaluator"])
+def test_every_role_can_fail_the_job(launcher: Launcher, role: str) -> None:
+    program = f"""
+say(role)
+if role != {role!r}:
+    forever()
+wait_for("worker")
+sys.exit(8)
+"""
+    done = launcher.run("--ps", "1", "--evaluator", program=program)
+    assert done.code == 8
+    assert f"{role} 0 failed first: exit code 8, " in done.err
+
+
+def test_a_job_beyond_its_deadline_is_ended_with_124_and_names_who_was_running(launcher: Launcher) -> None:
+    done = launcher.run("--workers", "2", "--timeout-seconds", "0.5", program="forever()")
+    assert done.code == 124
+    assert "tfdist launch: the deadline of 0.5 s has passed; still running were worker 0, worker 1\n" in done.err
+    assert launcher.alive() == {}
+
+
+def test_a_closed_output_does_not_stop_the_job(launcher: Launcher) -> None:
+    program = "wait_for('closed')\nprint('nobody reads this')"
+    reader, writer = os.pipe()
+    started = launcher.start("--log-dir", "logs", str(launcher.write(program)), stdout=writer)
+    os.close(reader)
+    os.close(writer)
+    (launcher.place / "closed").touch()
+    assert started.end().code == 0
+    assert launcher.log("worker-0.log") == "nobody reads this\n"

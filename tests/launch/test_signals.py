@@ -1,0 +1,167 @@
+"""Signals to the launcher, and what is left behind: nothing."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+
+import pytest
+
+from .conftest import Launcher, wait_until
+
+REPORTS_SIGNAL = """
+def leave(number, frame):
+    print("got", signal.Signals(number).name)
+    sys.exit(0)
+
+for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    signal.signal(number, leave)
+say(f"up-{index}")
+forever()
+"""
+
+IGNORES_SIGNALS = """
+for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    signal.signal(number, signal.SIG_IGN)
+say(f"up-{index}", os.getpid())
+forever()
+"""
+
+# A grandchild in the rank's process group, and one that left it; both ignore SIGTERM.
+HAS_GRANDCHILDREN = """
+deaf = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); time.sleep(60)"
+for own_session in (False, True):
+    child = subprocess.Popen([sys.executable, "-c", deaf], start_new_session=own_session, stdout=subprocess.PIPE)
+    child.stdout.readline()
+say(f"up-{index}")
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_is_passed_on_to_all_ranks(launcher: Launcher, number: signal.Signals) -> None:
+    started = launcher.start(
+        "--workers", "2", "--grace-seconds", "25", "--log-dir", "logs", str(launcher.write(REPORTS_SIGNAL))
+    )
+    started.wait_for("up-0"), started.wait_for("up-1")
+    started.process.send_signal(number)
+    done = started.end()
+    assert done.code == 128 + number
+    for rank in (0, 1):
+        assert f"[worker {rank}] got {number.name}\n" in done.out
+    assert f"tfdist launch: received {number.name}, passing it on to worker 0, worker 1\n" in done.err
+    assert f"tfdist launch: ended by {number.name} after " in done.err
+    assert "failed" not in done.err
+    assert launcher.alive() == {}
+
+
+def test_ranks_that_ignore_a_signal_are_killed_after_the_grace_period(launcher: Launcher) -> None:
+    started = launcher.start("--workers", "2", "--grace-seconds", "0.3", "--", str(launcher.write(IGNORES_SIGNALS)))
+    started.wait_for("up-0"), started.wait_for("up-1")
+    started.process.send_signal(signal.SIGTERM)
+    assert started.end().code == 128 + signal.SIGTERM
+    assert launcher.alive() == {}
+
+
+def test_a_second_interrupt_kills_at_once(launcher: Launcher) -> None:
+    # The grace period is longer than the test's deadline, so only the second interrupt can end this job in time.
+    started = launcher.start("--workers", "2", "--grace-seconds", "600", "--", str(launcher.write(IGNORES_SIGNALS)))
+    started.wait_for("up-0"), started.wait_for("up-1")
+    started.process.send_signal(signal.SIGINT)
+    assert started.process.stderr is not None
+    for line in started.process.stderr:
+        if "received SIGINT" in line:
+            break
+    started.process.send_signal(signal.SIGINT)
+    done = started.end()
+    assert done.code == 130
+    assert "tfdist launch: killing worker 0, worker 1\n" in done.err
+    assert launcher.alive() == {}
+
+
+def test_a_job_under_nohup_survives_the_end_of_its_terminal(launcher: Launcher) -> None:
+    script = launcher.write("os.kill(os.getppid(), signal.SIGHUP)\nprint('still here')", "inner.py")
+    inner = f"trap '' HUP; exec {sys.executable} -m tfdist.launch --workers 1 -- {script}"
+    done = launcher.run("--", "sh", "-c", inner)
+    assert done.code == 0
+    assert "still here" in done.out
+
+
+def test_each_rank_has_a_session_of_its_own(launcher: Launcher) -> None:
+    done = launcher.run("--workers", "2", program="print(os.getsid(0) == os.getpid() == os.getpgid(0))")
+    assert sorted(done.out.splitlines()) == ["[worker 0] True", "[worker 1] True"]
+
+
+def test_grandchildren_are_gone_after_success(launcher: Launcher) -> None:
+    done = launcher.run("--grace-seconds", "0.3", program=HAS_GRANDCHILDREN)
+    assert done.code == 0
+    assert launcher.alive() == {}
+
+
+def test_grandchildren_are_gone_after_a_failure(launcher: Launcher) -> None:
+    done = launcher.run("--grace-seconds", "0.3", program=HAS_GRANDCHILDREN + "sys.exit(3)")
+    assert done.code == 3
+    assert launcher.alive() == {}
+
+
+def test_the_program_below_a_shell_is_gone_with_it(launcher: Launcher) -> None:
+    script = launcher.write("say('up')\nforever()")
+    started = launcher.start("--grace-seconds", "5", "--", "sh", "-c", f"{sys.executable} {script}; true")
+    started.wait_for("up")
+    started.process.send_signal(signal.SIGTERM)
+    assert started.end().code == 143
+    assert launcher.alive() == {}
+
+
+def test_a_killed_launcher_leaves_no_rank_no_grandchild_and_no_guard_behind(launcher: Launcher) -> None:
+    script = launcher.write(HAS_GRANDCHILDREN + "forever()")
+    started = launcher.start("--workers", "2", "--grace-seconds", "0.5", "--", str(script))
+    started.wait_for("up-0"), started.wait_for("up-1")
+    # The launcher, its guard, two ranks, and two grandchildren of each.
+    assert len(launcher.alive()) == 8
+    started.process.send_signal(signal.SIGKILL)
+    assert started.process.wait(30) == -signal.SIGKILL
+    wait_until(lambda: not launcher.alive(), "no process is left")
+
+
+def test_grandchildren_of_a_killed_launcher_may_end_by_themselves(launcher: Launcher) -> None:
+    program = """
+polite = (
+    "import pathlib, signal, sys, time\\n"
+    "def leave(*_):\\n"
+    "    pathlib.Path(sys.argv[1]).touch()\\n"
+    "    sys.exit()\\n"
+    "signal.signal(signal.SIGTERM, leave)\\n"
+    "print(flush=True)\\n"
+    "time.sleep(60)"
+)
+command = [sys.executable, "-c", polite, os.path.join(here, "left politely")]
+subprocess.Popen(command, start_new_session=True, stdout=subprocess.PIPE).stdout.readline()
+say("up")
+forever()
+"""
+    started = launcher.start("--grace-seconds", "25", "--", str(launcher.write(program)))
+    started.wait_for("up")
+    started.process.kill()
+    wait_until(lambda: not launcher.alive(), "no process is left")
+    assert (launcher.place / "left politely").exists()
+
+
+def test_a_launcher_whose_guard_was_killed_goes_on_and_cleans_up(launcher: Launcher) -> None:
+    started = launcher.start("--workers", "1", "--", str(launcher.write("say('up')\nwait_for('go on')")))
+    started.wait_for("up")
+    (guard,) = [pid for pid, command in launcher.alive().items() if "sweep.py" in command]
+    os.kill(guard, signal.SIGKILL)
+    (launcher.place / "go on").touch()
+    assert started.end().code == 0
+    assert launcher.alive() == {}
+
+
+def test_a_launcher_within_a_launcher_is_ended_with_its_ranks(launcher: Launcher) -> None:
+    inner = launcher.write("say('up')\nforever()", "inner.py")
+    outer = ("--grace-seconds", "0.5", "--", sys.executable, "-m", "tfdist.launch")
+    started = launcher.start(*outer, "--grace-seconds", "600", "--", str(inner))
+    started.wait_for("up")
+    started.process.kill()
+    # The kernel kills the inner launcher with the outer one, and the inner ranks with the inner launcher.
+    wait_until(lambda: not launcher.alive(), "no process is left")

@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import pytest
+
+from tfdist.launch.spec import LaunchSpec
+
+
+def labels(**options: Any) -> list[str]:
+    return [rank.label for rank in LaunchSpec(command=("x",), **options).ranks]
+
+
+def test_one_worker_is_the_default() -> None:
+    assert labels() == ["worker 0"]
+
+
+def test_every_role_is_planned_with_the_evaluator_outside_the_cluster() -> None:
+    spec = LaunchSpec(command=("x",), workers=2, ps=1, chief=True, evaluator=True)
+    assert [rank.label for rank in spec.ranks] == ["chief 0", "worker 0", "worker 1", "ps 0", "evaluator 0"]
+    assert "evaluator" not in {rank.role for rank in spec.cluster_ranks}
+
+
+def test_parameter_servers_add_a_chief() -> None:
+    assert labels(ps=1) == ["chief 0", "worker 0", "ps 0"]
+    assert LaunchSpec(command=("x",), ps=1).adds_chief
+    assert not LaunchSpec(command=("x",), ps=1, chief=True).adds_chief
+
+
+@pytest.mark.parametrize(
+    ("command", "argv"),
+    [
+        (("train.py", "--a"), [sys.executable, "train.py", "--a"]),
+        (("-m", "pkg.train"), [sys.executable, "-m", "pkg.train"]),
+        (("python", "train.py"), ["python", "train.py"]),
+        (("sh", "-c", "x.py"), ["sh", "-c", "x.py"]),
+    ],
+)
+def test_only_modules_and_python_files_are_run_with_this_python(command: tuple[str, ...], argv: list[str]) -> None:
+    assert LaunchSpec(command=command).argv == argv
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"command": ()}, r"expected a command to run, received none; write it after `--`"),
+        ({"command": ("-m",)}, r"expected a command to run, received none"),
+        ({"workers": -1}, r"expected --workers to be 0 or more, received -1; give"),
+        ({"ps": -2}, r"expected --ps to be 0 or more, received -2; give"),
+        ({"threads_per_rank": -1}, r"expected --threads-per-rank to be 0 or more, received -1"),
+        ({"workers": 0}, r"expected at least one rank, received none; ask for --workers"),
+        ({"workers": 0, "ps": 1}, r"expected at least 1 worker with --ps, received --ps 1 and no workers; add"),
+        ({"grace_seconds": -1.0}, r"expected --grace-seconds to be 0 or more, received -1; give"),
+        ({"grace_seconds": float("nan")}, r"expected --grace-seconds to be 0 or more, received nan"),
+        (
+            {"evaluator_grace_seconds": float("inf")},
+            r"expected --evaluator-grace-seconds to be 0 or more, received inf",
+        ),
+        ({"timeout_seconds": 0.0}, r"expected --timeout-seconds to be more than 0, received 0; give"),
+        ({"port_base": 0}, r"expected --port-base to leave every rank a port .* received 0 for 1 ranks; choose"),
+        ({"port_base": 65535, "workers": 2}, r"expected --port-base .* received 65535 for 2 ranks"),
+        ({"env": {"TF_CONFIG": "{}"}}, r"expected --env without TF_CONFIG, received it; the launcher writes it"),
+        ({"env": {"TFDIST_LAUNCH_ID": "a"}}, r"expected --env without TFDIST_LAUNCH_ID"),
+    ],
+)
+def test_nonsense_is_refused_in_one_sentence(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        LaunchSpec(**{"command": ("x",), **options})

@@ -1,0 +1,142 @@
+"""The flags of `tfdist train`, for a user's own absl program as well.
+
+Example:
+    >>> from absl import flags
+    >>> from tfdist.flags import define_flags, strategy_from_flags
+    >>> values = flags.FlagValues()
+    >>> define_flags(groups=("strategy",), flag_values=values)
+    >>> _ = values(["program", "--strategy=one_device"])
+    >>> strategy_from_flags(values).num_replicas_in_sync
+    1
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from absl import flags
+
+from tfdist.allreduce import AllReduceOptions
+from tfdist.allreduce.options import ALGORITHMS, COMPRESSIONS
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+# tfdist.strategies.STRATEGY_NAMES, which cannot be imported here without TensorFlow; a test holds the two together.
+_STRATEGIES = (
+    "auto",
+    "one_device",
+    "mirrored",
+    "multi_worker_mirrored",
+    "parameter_server",
+    "central_storage",
+    "tpu",
+)
+GROUPS = ("strategy", "training", "program")
+
+
+def define_flags(*, groups: Sequence[str] = GROUPS, flag_values: flags.FlagValues = flags.FLAGS) -> None:
+    """Defines tfdist's absl flags.
+
+    Args:
+        groups: any of "strategy" (which strategy, all-reduce, devices, TPU), "training" (batch, epochs, optimizer,
+            precision, model folder) and "program" (model and data of `tfdist train`).
+        flag_values: where to define them.
+
+    Raises:
+        ValueError: for an unknown group.
+    """
+    unknown = sorted(set(groups) - set(GROUPS))
+    if unknown:
+        raise ValueError(f"expected groups out of {', '.join(GROUPS)}, received {', '.join(unknown)}; name others.")
+    if "strategy" in groups:
+        _define_strategy_flags(flag_values)
+    if "training" in groups:
+        _define_training_flags(flag_values)
+    if "program" in groups:
+        _define_program_flags(flag_values)
+
+
+def all_reduce_from_flags(flag_values: flags.FlagValues = flags.FLAGS) -> AllReduceOptions | None:
+    """Returns the all-reduce options that the flags ask for, or None if they ask for nothing."""
+    options = AllReduceOptions(
+        algorithm=flag_values.all_reduce,
+        num_packs=flag_values.num_packs,
+        bytes_per_pack=flag_values.bytes_per_pack,
+        timeout_seconds=flag_values.all_reduce_timeout_seconds,
+        compression=flag_values.compression,
+    )
+    return None if options == AllReduceOptions(compression="none") else options
+
+
+def strategy_from_flags(flag_values: flags.FlagValues = flags.FLAGS) -> tf.distribute.Strategy:
+    """Returns the strategy that the flags ask for; see tfdist.create_strategy.
+
+    Args:
+        flag_values: parsed flags of the group "strategy".
+
+    Raises:
+        ValueError: for an option that the strategy cannot honour.
+    """
+    from tfdist.strategies import create_strategy
+
+    names = flag_values.devices
+    devices = int(names[0]) if len(names) == 1 and names[0].isdecimal() else names
+    return create_strategy(
+        flag_values.strategy,
+        devices=devices or None,
+        all_reduce=all_reduce_from_flags(flag_values),
+        tpu=flag_values.tpu,
+        startup_timeout_seconds=flag_values.startup_timeout_seconds,
+    )
+
+
+def _define_strategy_flags(fv: flags.FlagValues) -> None:
+    flags.DEFINE_enum("strategy", "auto", _STRATEGIES, "How work is shared.", flag_values=fv)
+    flags.DEFINE_list(
+        "devices", [], "Local devices: a number, or names such as CPU:0,CPU:1; empty for all GPUs.", flag_values=fv
+    )
+    flags.DEFINE_enum("all_reduce", "auto", ALGORITHMS, "How gradients are summed.", flag_values=fv)
+    flags.DEFINE_integer("num_packs", None, "Packs of gradients within one process.", lower_bound=1, flag_values=fv)
+    flags.DEFINE_integer("bytes_per_pack", None, "Size of a pack across workers.", lower_bound=1, flag_values=fv)
+    flags.DEFINE_float(
+        "all_reduce_timeout_seconds", None, "How long a collective may take.", lower_bound=0, flag_values=fv
+    )
+    flags.DEFINE_enum("compression", "none", COMPRESSIONS, "How gradients are compressed.", flag_values=fv)
+    flags.DEFINE_string("tpu", None, "Name or grpc:// address of a TPU, or local.", flag_values=fv)
+    flags.DEFINE_float(
+        "startup_timeout_seconds", 300.0, "How long to wait for the other tasks at start.", lower_bound=0, flag_values=fv
+    )
+
+
+def _define_training_flags(fv: flags.FlagValues) -> None:
+    flags.DEFINE_integer("global_batch_size", 64, "Records a step, over all replicas.", lower_bound=1, flag_values=fv)
+    flags.DEFINE_integer("epochs", 20, "Passes over the training data.", lower_bound=1, flag_values=fv)
+    flags.DEFINE_enum("optimizer", "adam", ("adam", "adamw", "rmsprop", "sgd"), "Optimizer.", flag_values=fv)
+    flags.DEFINE_float("learning_rate", 1e-3, "Learning rate.", lower_bound=0, flag_values=fv)
+    flags.DEFINE_float("momentum", 0.9, "Momentum of sgd.", lower_bound=0, upper_bound=1, flag_values=fv)
+    flags.DEFINE_enum(
+        "precision", "float32", ("float32", "mixed_bfloat16", "mixed_float16"), "Precision policy.", flag_values=fv
+    )
+    flags.DEFINE_boolean("sync_batch_norm", False, "Batch statistics over all replicas.", flag_values=fv)
+    flags.DEFINE_integer("seed", 0, "Seed of weights and data order.", flag_values=fv)
+    flags.DEFINE_string("model_dir", "tfdist-model", "Folder for logs, checkpoint and model.", flag_values=fv)
+
+
+def _define_program_flags(fv: flags.FlagValues) -> None:
+    flags.DEFINE_string("model", "cnn", "cnn, mlp, resnet50, or package.module:function.", flag_values=fv)
+    flags.DEFINE_enum(
+        "data", "digits", ("digits", "fashion_mnist", "tfrecord", "synthetic"), "What to train on.", flag_values=fv
+    )
+    flags.DEFINE_string("data_dir", None, "Folder of data files; ~/.cache/tfdist if left out.", flag_values=fv)
+    flags.DEFINE_string("train_files", None, "Pattern of TFRecord files, with --data=tfrecord.", flag_values=fv)
+    flags.DEFINE_string("eval_files", None, "Pattern of TFRecord files, with --data=tfrecord.", flag_values=fv)
+    flags.DEFINE_list("image_shape", [], "height,width,channels, with --data=tfrecord or synthetic.", flag_values=fv)
+    flags.DEFINE_integer(
+        "num_classes", None, "Number of labels, with --data=tfrecord or synthetic.", lower_bound=2, flag_values=fv
+    )
+    flags.DEFINE_integer("steps_per_epoch", None, "Steps an epoch, instead of one pass.", lower_bound=1, flag_values=fv)
+    flags.DEFINE_float(
+        "evaluator_timeout_seconds", 600.0, "How long the evaluator waits for a checkpoint.", lower_bound=0, flag_values=fv
+    )

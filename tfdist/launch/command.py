@@ -1,0 +1,47 @@
+"""Whether the command can be executed, and with which exit code a shell would say that it cannot."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+
+from tfdist.launch.spec import LaunchSpec
+
+NOT_FOUND_CODE = 127
+NOT_EXECUTABLE_CODE = 126
+
+
+class CommandError(ValueError):
+    """The command cannot be executed.
+
+    Args:
+        message: The sentence to print.
+        exit_code: The exit code that a shell gives for it.
+    """
+
+    def __init__(self, message: str, *, exit_code: int) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
+def check_command(spec: LaunchSpec) -> None:
+    """Raises CommandError if the command's program doesn't exist or may not be executed."""
+    path = spec.env.get("PATH", os.environ.get("PATH", os.defpath))
+    if shutil.which(spec.argv[0], path=path):
+        return
+    exists = shutil.which(spec.argv[0], mode=os.F_OK, path=path)
+    raise command_error(spec.argv[0], errno.EACCES if exists else errno.ENOENT)
+
+
+def command_error(program: str, number: int | None) -> CommandError:
+    """Returns the error for a program that could not be executed for the reason `number`, an `errno`."""
+    if number in (errno.ENOENT, errno.ENOTDIR):
+        return CommandError(
+            f"expected a command that exists, received {program!r}; check its spelling and PATH.",
+            exit_code=NOT_FOUND_CODE,
+        )
+    return CommandError(
+        f"expected a command that can be executed, received {program!r}; run it by its interpreter or `chmod +x` it.",
+        exit_code=NOT_EXECUTABLE_CODE,
+    )

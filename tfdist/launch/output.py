@@ -1,0 +1,180 @@
+"""From the bytes that a rank writes to the lines that are shown: progress bars, prefixes, colours."""
+
+from __future__ import annotations
+
+import codecs
+import os
+import re
+import threading
+import time
+from collections import deque
+from collections.abc import Mapping
+from typing import TextIO
+
+MAX_LINE = 65536
+"""A line longer than this is cut, so that endless output without a line end costs no endless memory."""
+
+TAIL_LINES = 400
+"""How many last lines are remembered for the report of a failure."""
+
+TRACEBACK = "Traceback (most recent call last)"
+
+_COLOURS = (36, 33, 35, 32, 34, 96, 93, 95, 92, 94)
+_COLOUR = re.compile(r"\x1b\[[0-9;:]*m")
+_MOVEMENT = re.compile(r"\x1b\[[0-?]*[ -/]*[@-ln-~]")
+
+
+class LineAssembler:
+    r"""Turns the bytes of one rank into finished lines; of a line rewritten by "\r" or "\b", the last state.
+
+    Example:
+        >>> lines = LineAssembler()
+        >>> lines.feed(b"1/2\r2/2\nnext")
+        ['2/2']
+        >>> lines.partial
+        'next'
+        >>> lines.close()
+        ['next']
+    """
+
+    def __init__(self) -> None:
+        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        self._pending = ""
+
+    @property
+    def partial(self) -> str:
+        """What the unfinished line shows at present."""
+        return last_state(self._pending)
+
+    def feed(self, data: bytes) -> list[str]:
+        """Takes what was read and returns the lines that it finished."""
+        return self._take(self._decoder.decode(data))
+
+    def close(self) -> list[str]:
+        """Returns the last, unfinished line if there is one."""
+        lines = self._take(self._decoder.decode(b"", final=True))
+        partial, self._pending = self.partial, ""
+        return [*lines, partial] if partial else lines
+
+    def _take(self, text: str) -> list[str]:
+        *finished, rest = (self._pending + text).split("\n")
+        lines = [last_state(line) for line in finished]
+        rest = _without_history(rest)
+        while len(rest) > MAX_LINE:
+            lines.append(last_state(rest[:MAX_LINE]))
+            rest = rest[MAX_LINE:]
+        self._pending = rest
+        return lines
+
+
+def last_state(line: str) -> str:
+    r"""Returns what a line without its end shows after all its rewriting.
+
+    Example:
+        >>> last_state("10%\r20%\b\b\b30%"), last_state("done\r")
+        ('30%', 'done')
+    """
+    for state in reversed(line.split("\r")):
+        shown = _visible(state)
+        if shown:
+            return shown
+    return ""
+
+
+def _without_history(line: str) -> str:
+    """Drops the states that later ones have replaced, so that a long progress bar stays one short line."""
+    states = line.split("\r")
+    for start in range(len(states) - 1, 0, -1):
+        if _visible(states[start]):
+            return "\r".join(states[start:])
+    return line if _visible(states[0]) else states[-1]
+
+
+def _visible(text: str) -> str:
+    # Moving the cursor or erasing would spoil the lines of other ranks; colours may pass.
+    if "\x1b" in text:
+        text = _MOVEMENT.sub("", text)
+    if "\b" not in text:
+        return text
+    shown: list[str] = []
+    for char in text:
+        if char != "\b":
+            shown.append(char)
+        elif shown:
+            shown.pop()
+    return "".join(shown)
+
+
+def without_colour(text: str) -> str:
+    r"""Returns a text without the colours that a program gave it, as Keras does even in a pipe.
+
+    Example:
+        >>> without_colour("\x1b[1m10/10\x1b[0m done")
+        '10/10 done'
+    """
+    return _COLOUR.sub("", text)
+
+
+class Tail:
+    """The last lines of one rank, written by its reader and read by the report."""
+
+    def __init__(self, size: int = TAIL_LINES) -> None:
+        self._lines: deque[str] = deque(maxlen=size)
+        self._lock = threading.Lock()
+        self.traceback_at: float | None = None
+
+    def extend(self, lines: list[str]) -> None:
+        """Adds lines, the oldest ones fall out; notes when a traceback came, by `time.monotonic`."""
+        if any(TRACEBACK in line for line in lines):
+            self.traceback_at = time.monotonic()
+        with self._lock:
+            self._lines.extend(lines)
+
+    @property
+    def lines(self) -> list[str]:
+        """The lines at present, oldest first."""
+        with self._lock:
+            return list(self._lines)
+
+
+class Console:
+    """Writes whole lines of several ranks to one stream, each with its prefix.
+
+    Args:
+        stream: Where to write.
+        colour: Whether prefixes are coloured, and lines keep the colours that their program gave them.
+        live: Whether unfinished lines are worth showing, as on a terminal.
+    """
+
+    def __init__(self, stream: TextIO, *, colour: bool, live: bool) -> None:
+        self._stream = stream
+        self._colour = colour
+        self.live = live
+        self._lock = threading.Lock()
+        self._broken = False
+
+    @classmethod
+    def on(cls, stream: TextIO, env: Mapping[str, str] = os.environ) -> Console:
+        """Returns a console that suits a stream: coloured on a terminal, unless NO_COLOR is set."""
+        terminal = stream.isatty()
+        colour = terminal and not env.get("NO_COLOR") and env.get("TERM") != "dumb"
+        return cls(stream, colour=colour, live=terminal)
+
+    def show(self, label: str, number: int, lines: list[str]) -> None:
+        """Writes lines of the rank with this label and running number."""
+        if self._colour:
+            # A line may leave its colour on; it must not spread to the lines of other ranks.
+            prefix, end = f"\x1b[{_COLOURS[number % len(_COLOURS)]}m[{label}]\x1b[0m ", "\x1b[0m\n"
+            text = "".join(f"{prefix}{line}{end}" for line in lines)
+        else:
+            text = "".join(f"[{label}] {without_colour(line)}\n" for line in lines)
+        with self._lock:
+            if self._broken:
+                return
+            try:
+                encoding = self._stream.encoding or "utf-8"
+                self._stream.write(text.encode(encoding, "replace").decode(encoding))
+                self._stream.flush()
+            except (OSError, ValueError):
+                # Nobody reads any more (`| head`): the job goes on, its logs are complete.
+                self._broken = True

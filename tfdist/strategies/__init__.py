@@ -1,0 +1,20 @@
+"""How work is shared: from a ClusterConfig and options to a tf.distribute.Strategy."""
+
+from tfdist.strategies.central_storage import central_storage
+from tfdist.strategies.create import STRATEGY_NAMES, create_strategy
+from tfdist.strategies.mirrored import mirrored
+from tfdist.strategies.multi_worker_mirrored import multi_worker_mirrored
+from tfdist.strategies.one_device import one_device
+from tfdist.strategies.parameter_server import parameter_server
+from tfdist.strategies.tpu import tpu
+
+__all__ = [
+    "STRATEGY_NAMES",
+    "central_storage",
+    "create_strategy",
+    "mirrored",
+    "multi_worker_mirrored",
+    "one_device",
+    "parameter_server",
+    "tpu",
+]

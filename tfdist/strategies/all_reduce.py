@@ -1,0 +1,92 @@
+"""From AllReduceOptions to the objects that TensorFlow's strategies take; what cannot be honoured is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from tfdist.allreduce import AllReduceOptions
+
+_WITHIN_A_PROCESS = ("hierarchical_copy", "reduction_to_one_device")
+
+
+def cross_device_ops(options: AllReduceOptions | None, *, num_gpus: int) -> Any:
+    """Returns the tf.distribute.CrossDeviceOps of a mirrored strategy, or None for TensorFlow's own choice.
+
+    Args:
+        options: what the user asked for, or None.
+        num_gpus: how many of the strategy's devices are GPUs.
+
+    Raises:
+        ValueError: for an option that a mirrored strategy cannot honour.
+    """
+    if options is None:
+        return None
+    _refuse("mirrored", options, ("bytes_per_pack", "timeout_seconds"), "only a reduction across workers uses it")
+    packs = {} if options.num_packs is None else {"num_packs": options.num_packs}
+    if options.algorithm == "nccl":
+        if not num_gpus:
+            raise ValueError(
+                "expected GPUs for all_reduce.algorithm='nccl', received a mirrored strategy on CPUs; "
+                "use 'auto', 'hierarchical_copy' or 'reduction_to_one_device'."
+            )
+        return tf.distribute.NcclAllReduce(**packs)
+    if options.algorithm == "hierarchical_copy":
+        return tf.distribute.HierarchicalCopyAllReduce(**packs)
+    _refuse("mirrored", options, ("num_packs",), f"the algorithm {options.algorithm!r} does not pack")
+    if options.algorithm == "ring":
+        raise ValueError(
+            "expected an all_reduce.algorithm of a mirrored strategy (auto, nccl, hierarchical_copy, "
+            "reduction_to_one_device), received 'ring'; the ring works across workers, with multi_worker_mirrored."
+        )
+    return tf.distribute.ReductionToOneDevice() if options.algorithm == "reduction_to_one_device" else None
+
+
+def communication_options(options: AllReduceOptions | None, *, num_gpus: int) -> tf.distribute.experimental.CommunicationOptions:
+    """Returns the CommunicationOptions of a multi-worker mirrored strategy.
+
+    Args:
+        options: what the user asked for, or None.
+        num_gpus: how many GPUs this process has.
+
+    Raises:
+        ValueError: for an option that cannot be honoured across workers.
+    """
+    options = options or AllReduceOptions()
+    _refuse("multi_worker_mirrored", options, ("num_packs",), "packs across workers are set by bytes_per_pack")
+    if options.algorithm in _WITHIN_A_PROCESS:
+        raise ValueError(
+            "expected an all_reduce.algorithm that works across workers (auto, ring, nccl), received "
+            f"{options.algorithm!r}; it reduces within one process, use it with the mirrored strategy."
+        )
+    if options.algorithm == "nccl" and not num_gpus:
+        raise ValueError(
+            "expected GPUs for all_reduce.algorithm='nccl', received a worker without one; use 'auto' or 'ring'."
+        )
+    implementation = tf.distribute.experimental.CommunicationImplementation
+    return tf.distribute.experimental.CommunicationOptions(
+        bytes_per_pack=options.bytes_per_pack or 0,
+        timeout_seconds=options.timeout_seconds,
+        implementation={"nccl": implementation.NCCL, "ring": implementation.RING}.get(
+            options.algorithm, implementation.AUTO
+        ),
+    )
+
+
+def refuse_all_reduce(strategy: str, options: AllReduceOptions | None) -> None:
+    """Raises ValueError if options ask anything of a strategy that has no all-reduce to choose."""
+    if options is not None and options != AllReduceOptions():
+        raise ValueError(
+            f"expected no all_reduce options for the strategy {strategy}, received {options}; "
+            "it has no all-reduce to choose, leave them out."
+        )
+
+
+def _refuse(strategy: str, options: AllReduceOptions, names: tuple[str, ...], why: str) -> None:
+    for name in names:
+        if getattr(options, name) is not None:
+            raise ValueError(
+                f"expected no all_reduce.{name} for the strategy {strategy}, received {getattr(options, name)!r}; "
+                f"{why}, leave it out."
+            )

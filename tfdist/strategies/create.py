@@ -1,0 +1,165 @@
+"""create_strategy: a strategy by name, or "auto" from where the program finds itself."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+
+import tensorflow as tf
+
+from tfdist._log import get_logger
+from tfdist.allreduce import AllReduceOptions
+from tfdist.cluster import ClusterConfig
+from tfdist.cluster.tpu import find_tpu
+from tfdist.strategies.all_reduce import refuse_all_reduce
+from tfdist.strategies.central_storage import central_storage
+from tfdist.strategies.mirrored import mirrored
+from tfdist.strategies.multi_worker_mirrored import multi_worker_mirrored
+from tfdist.strategies.one_device import one_device
+from tfdist.strategies.parameter_server import parameter_server
+from tfdist.strategies.tpu import tpu as tpu_strategy
+
+STRATEGY_NAMES = (
+    "auto",
+    "one_device",
+    "mirrored",
+    "multi_worker_mirrored",
+    "parameter_server",
+    "central_storage",
+    "tpu",
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Choice:
+    """What "auto" chose, and why."""
+
+    name: str
+    reason: str
+
+
+def choose_strategy(
+    cluster: ClusterConfig, *, num_gpus: int, tpu_source: str | None, devices: int | Sequence[str] | None
+) -> Choice:
+    """Returns which strategy suits where the program finds itself.
+
+    Args:
+        cluster: where this process stands.
+        num_gpus: how many GPUs it has.
+        tpu_source: where a TPU was found, or None.
+        devices: the local devices that the user asked for.
+
+    Example:
+        >>> from tfdist.cluster import ClusterConfig
+        >>> from tfdist.strategies.create import choose_strategy
+        >>> alone = ClusterConfig(jobs={}, task_type=None, task_index=0)
+        >>> choose_strategy(alone, num_gpus=2, tpu_source=None, devices=None)
+        Choice(name='mirrored', reason='this machine has 2 GPUs')
+    """
+    local = _choose_local(num_gpus=num_gpus, devices=devices)
+    if cluster.is_evaluator:
+        return dataclasses.replace(local, reason=f"this task is the evaluator, outside the cluster, and {local.reason}")
+    if cluster.has_parameter_servers:
+        return Choice("parameter_server", f"TF_CONFIG has {cluster.num_workers} workers and {len(cluster.jobs['ps'])} ps")
+    if cluster.num_workers > 1:
+        return Choice("multi_worker_mirrored", f"TF_CONFIG has {cluster.num_workers} workers")
+    if tpu_source:
+        return Choice("tpu", f"a TPU was found: {tpu_source}")
+    return local
+
+
+def _choose_local(*, num_gpus: int, devices: int | Sequence[str] | None) -> Choice:
+    count = devices if isinstance(devices, int) else len(devices) if devices is not None else None
+    if count is not None:
+        return Choice("mirrored" if count > 1 else "one_device", f"{count} device{'s' * (count > 1)} asked for")
+    if num_gpus > 1:
+        return Choice("mirrored", f"this machine has {num_gpus} GPUs")
+    return Choice("one_device", f"this machine has {num_gpus or 'no'} GPU and no TF_CONFIG names other workers")
+
+
+def create_strategy(
+    name: str = "auto",
+    *,
+    cluster: ClusterConfig | None = None,
+    devices: int | Sequence[str] | None = None,
+    all_reduce: AllReduceOptions | None = None,
+    tpu: str | None = None,
+    variable_partitioner: Callable | None = None,
+    startup_timeout_seconds: float = 300.0,
+) -> tf.distribute.Strategy:
+    """Returns the tf.distribute.Strategy of that name, ready for Keras.
+
+    Call it first, before any tensor, dataset or model is made. On a worker or ps of a parameter-server cluster it
+    serves and ends the process when the coordinator is done.
+
+    Args:
+        name: one of auto, one_device, mirrored, multi_worker_mirrored, parameter_server, central_storage, tpu. "auto"
+            decides from TF_CONFIG, TPU and devices, and logs what it chose and why.
+        cluster: where this process stands; None reads TF_CONFIG.
+        devices: local devices: a number, or names such as ["CPU:0", "CPU:1"]; a number makes logical CPUs where there
+            is no GPU.
+        all_reduce: how gradients are summed.
+        tpu: the name or grpc:// address of a TPU, or "local".
+        variable_partitioner: splits variables over parameter servers (tf_keras only).
+        startup_timeout_seconds: how long to wait for the other tasks of the cluster.
+
+    Raises:
+        ValueError: for an unknown name, and for an option that the strategy cannot honour.
+        TimeoutError: names the tasks that did not answer in time.
+        RuntimeError: if TensorFlow was touched before, or no TPU was found.
+
+    Example:
+        >>> import tfdist
+        >>> strategy = tfdist.create_strategy("one_device")
+        >>> strategy.num_replicas_in_sync
+        1
+    """
+    if name not in STRATEGY_NAMES:
+        raise ValueError(f"expected a strategy out of {', '.join(STRATEGY_NAMES)}, received {name!r}; choose one of them.")
+    if not startup_timeout_seconds > 0:
+        raise ValueError(
+            f"expected startup_timeout_seconds to be positive, received {startup_timeout_seconds!r}; "
+            "leave it out for 300."
+        )
+    if name == "auto":
+        cluster = ClusterConfig.detect() if cluster is None else cluster
+        found = find_tpu()
+        choice = choose_strategy(
+            cluster,
+            num_gpus=len(tf.config.list_physical_devices("GPU")),
+            tpu_source=f"{tpu} as named" if tpu else found.source,
+            devices=devices,
+        )
+        get_logger().info("strategy %s: %s", choice.name, choice.reason)
+        name = choice.name
+    options = {
+        "devices": (devices, ("one_device", "mirrored", "central_storage")),
+        "tpu": (tpu, ("tpu",)),
+        "variable_partitioner": (variable_partitioner, ("parameter_server",)),
+    }
+    for option, (value, takers) in options.items():
+        if value is not None and name not in takers:
+            raise ValueError(
+                f"expected no {option} for the strategy {name}, received {value!r}; only {', '.join(takers)} takes it."
+            )
+    if name not in ("mirrored", "multi_worker_mirrored"):
+        refuse_all_reduce(name, all_reduce)
+    match name:
+        case "one_device":
+            return one_device(devices=devices)
+        case "mirrored":
+            return mirrored(devices=devices, all_reduce=all_reduce)
+        case "central_storage":
+            return central_storage(devices=devices)
+        case "tpu":
+            return tpu_strategy(tpu)
+        case "multi_worker_mirrored":
+            return multi_worker_mirrored(
+                cluster=cluster, all_reduce=all_reduce, startup_timeout_seconds=startup_timeout_seconds
+            )
+        case _:
+            return parameter_server(
+                cluster=cluster,
+                variable_partitioner=variable_partitioner,
+                startup_timeout_seconds=startup_timeout_seconds,
+            )

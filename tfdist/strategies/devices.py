@@ -1,0 +1,85 @@
+"""Which local devices a strategy trains on: GPUs with memory growth, or as many logical CPUs as asked for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from tfdist._log import get_logger
+from tfdist.strategies.first_touch import explain_late_start
+
+
+def grow_gpu_memory() -> None:
+    """Lets every GPU take memory as it is needed; must come before TensorFlow first touches them."""
+    for gpu in tf.config.list_physical_devices("GPU"):
+        try:
+            tf.config.experimental.set_memory_growth(gpu, True)
+        except RuntimeError as error:
+            get_logger().warning("GPU memory growth stays as it was: %s", explain_late_start(error))
+
+
+def choose_devices(devices: int | Sequence[str] | None) -> list[str]:
+    """Returns the names of the local devices to train on, and makes logical CPUs where they are asked for.
+
+    Args:
+        devices: None for all GPUs, or one CPU where there is none; a number for that many GPUs, or that many logical
+            CPUs where there is no GPU; names such as ["GPU:0", "GPU:1"] or ["CPU:0", "CPU:1"].
+
+    Returns:
+        Device names such as ["CPU:0", "CPU:1"].
+
+    Raises:
+        ValueError: for devices that this machine does not have.
+        RuntimeError: if logical CPUs are asked for after TensorFlow has started.
+    """
+    gpus = len(tf.config.list_physical_devices("GPU"))
+    if devices is None:
+        return [f"GPU:{i}" for i in range(gpus)] or ["CPU:0"]
+    if isinstance(devices, bool) or (isinstance(devices, int) and devices < 1):
+        raise ValueError(f"expected devices to be at least 1, received {devices!r}; leave it out for all of them.")
+    if isinstance(devices, int):
+        if gpus and devices > gpus:
+            raise ValueError(
+                f"expected at most {gpus} devices, as many as there are GPUs, received {devices}; ask for fewer, "
+                'or name CPUs: devices=["CPU:0", "CPU:1"].'
+            )
+        names = [f"{'GPU' if gpus else 'CPU'}:{i}" for i in range(devices)]
+    elif isinstance(devices, str):
+        raise ValueError(f"expected devices to be a number or a list of names, received {devices!r}; write [{devices!r}].")
+    else:
+        names = [_canonical(name) for name in devices]
+    if not names:
+        raise ValueError("expected at least one device, received an empty list; leave it out for all of them.")
+    duplicates = sorted({name for name in names if names.count(name) > 1})
+    if duplicates:
+        raise ValueError(f"expected each device once, received {', '.join(duplicates)} more than once; name it once.")
+    wrong = [name for name in names if name.startswith("GPU") and int(name[4:]) >= gpus]
+    if wrong:
+        raise ValueError(f"expected devices of this machine, which has {gpus} GPUs, received {', '.join(wrong)}; name others.")
+    cpus = [int(name[4:]) for name in names if name.startswith("CPU")]
+    if cpus:
+        _make_logical_cpus(max(cpus) + 1)
+    return names
+
+
+def _canonical(name: str) -> str:
+    match = re.fullmatch(r"(?:/device:|/)?(CPU|GPU):(\d+)", name.strip(), flags=re.IGNORECASE)
+    if not match:
+        raise ValueError(f"expected a device name such as 'GPU:0' or 'CPU:1', received {name!r}; write it so.")
+    return f"{match[1].upper()}:{int(match[2])}"
+
+
+def _make_logical_cpus(count: int) -> None:
+    cpu = tf.config.list_physical_devices("CPU")[0]
+    configured = tf.config.get_logical_device_configuration(cpu)
+    if len(configured or [None]) >= count:
+        return
+    try:
+        tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * count)
+    except RuntimeError as error:
+        raise RuntimeError(
+            f"expected to make {count} logical CPU devices before TensorFlow starts, but it has started; "
+            f"call create_strategy first. {explain_late_start(error)}"
+        ) from error

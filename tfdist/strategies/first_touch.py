@@ -1,0 +1,77 @@
+"""Says what started TensorFlow's runtime before the strategy was built.
+
+A strategy that spans processes, and logical devices, must be configured before the first operation runs; TensorFlow
+then only says "Collective ops must be configured at program startup".
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import tensorflow as tf
+
+_LIMIT = 3
+
+
+def find_tensorflow_objects() -> list[str]:
+    """Returns descriptions of TensorFlow objects that modules of the program hold, those of `__main__` first.
+
+    Example:
+        >>> from tfdist.strategies.first_touch import find_tensorflow_objects
+        >>> isinstance(find_tensorflow_objects(), list)
+        True
+    """
+    own = [name for name in sys.modules if name == "__main__" or not _is_library(name)]
+    found = []
+    for module_name in sorted(own, key=lambda name: (name != "__main__", name)):
+        for name, value in list(vars(sys.modules[module_name]).items()):
+            kind = _kind(value)
+            if kind:
+                found.append(f"{kind} `{name}` in {module_name}")
+    return found
+
+
+def explain_late_start(error: Exception) -> str:
+    """Returns one sentence on what touched TensorFlow before the strategy was built, and what to do.
+
+    Args:
+        error: what TensorFlow raised.
+    """
+    found = find_tensorflow_objects()
+    if not found:
+        what = "an operation, a variable or a device query whose result no module holds any more"
+    else:
+        what = ", ".join(found[:_LIMIT]) + (f" and {len(found) - _LIMIT} more" if len(found) > _LIMIT else "")
+    return (
+        f"TensorFlow was touched first by: {what}; move create_strategy above it, before any tensor, variable, dataset "
+        f"or model is made (TensorFlow said: {error})"
+    )
+
+
+def _is_library(name: str) -> bool:
+    module = sys.modules[name]
+    file = getattr(module, "__file__", None)
+    return file is None or "site-packages" in file or "dist-packages" in file or file.startswith(sys.base_prefix)
+
+
+def _kind(value: Any) -> str | None:
+    # Type names, so that neither Keras has to be imported to recognise its objects.
+    try:
+        if isinstance(value, type):
+            return None
+        if isinstance(value, tf.Variable):
+            return "the variable"
+        if isinstance(value, tf.Tensor):
+            return "the tensor"
+        if isinstance(value, tf.data.Dataset):
+            return "the dataset"
+        bases = {f"{base.__module__.split('.')[0]}.{base.__name__}" for base in type(value).__mro__}
+    except Exception:
+        # A module may hold objects whose class refuses inspection; they are not what is looked for.
+        return None
+    kinds = {"Model": "the model", "Layer": "the layer", "Optimizer": "the optimizer", "Metric": "the metric"}
+    for name, kind in kinds.items():
+        if bases & {f"keras.{name}", f"tf_keras.{name}"}:
+            return kind
+    return None

@@ -1,0 +1,36 @@
+"""Mirrored: a copy of the model on each local device, gradients all-reduced between them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from tfdist.allreduce import AllReduceOptions
+from tfdist.keras_compat import prepare_keras
+from tfdist.strategies.all_reduce import cross_device_ops
+from tfdist.strategies.devices import choose_devices, grow_gpu_memory
+
+
+def mirrored(
+    *, devices: int | Sequence[str] | None = None, all_reduce: AllReduceOptions | None = None
+) -> tf.distribute.Strategy:
+    """Returns a tf.distribute.MirroredStrategy over local GPUs, or over logical CPUs where there is no GPU.
+
+    Args:
+        devices: None for all GPUs (one CPU where there is none), a number of devices, or their names.
+        all_reduce: how the replicas' gradients are summed.
+
+    Raises:
+        ValueError: for devices that this machine does not have and options that the strategy cannot honour.
+        RuntimeError: if logical CPUs are asked for after TensorFlow has started.
+
+    Example:
+        >>> from tfdist.strategies import mirrored
+        >>> mirrored(devices=2).num_replicas_in_sync
+        2
+    """
+    grow_gpu_memory()
+    names = choose_devices(devices)
+    ops = cross_device_ops(all_reduce, num_gpus=sum(name.startswith("GPU") for name in names))
+    return prepare_keras(tf.distribute.MirroredStrategy(names, cross_device_ops=ops), "mirrored")

@@ -1,0 +1,73 @@
+"""MultiWorkerMirrored: a copy of the model on every device of every worker, gradients all-reduced across workers."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from tfdist.allreduce import AllReduceOptions
+from tfdist.cluster import ClusterConfig, wait_for_peers
+from tfdist.keras_compat import prepare_keras
+from tfdist.strategies.all_reduce import communication_options
+from tfdist.strategies.cluster_resolver import cluster_resolver
+from tfdist.strategies.devices import grow_gpu_memory
+from tfdist.strategies.first_touch import explain_late_start
+from tfdist.strategies.start_deadline import start_deadline
+from tfdist._log import get_logger
+
+
+def multi_worker_mirrored(
+    *,
+    cluster: ClusterConfig | None = None,
+    all_reduce: AllReduceOptions | None = None,
+    startup_timeout_seconds: float = 300.0,
+) -> tf.distribute.Strategy:
+    """Returns a tf.distribute.MultiWorkerMirroredStrategy for this task of the cluster.
+
+    Every worker runs the same program and calls this at its start, before anything else touches TensorFlow.
+
+    Args:
+        cluster: None reads TF_CONFIG; without a TF_CONFIG the strategy has one worker.
+        all_reduce: how the workers' gradients are summed.
+        startup_timeout_seconds: how long to wait until every other worker has answered.
+
+    Raises:
+        ValueError: for options that the strategy cannot honour, and for a cluster with parameter servers.
+        TimeoutError: names the workers that did not answer in time, and why.
+        RuntimeError: if something touched TensorFlow before; says what.
+
+    Example:
+        >>> from tfdist.strategies import multi_worker_mirrored
+        >>> multi_worker_mirrored(all_reduce=None)  # doctest: +SKIP
+    """
+    cluster = ClusterConfig.detect() if cluster is None else cluster
+    if cluster.has_parameter_servers:
+        raise ValueError(
+            "expected a cluster of workers for the strategy multi_worker_mirrored, received one with job ps; "
+            "use 'parameter_server', or leave the ps out of the cluster."
+        )
+    if cluster.is_evaluator:
+        raise ValueError(
+            "expected a task that trains (chief or worker), received the evaluator; "
+            "use 'auto' or 'one_device' in the evaluator."
+        )
+    grow_gpu_memory()
+    num_gpus = len(tf.config.list_physical_devices("GPU"))
+    options = communication_options(all_reduce, num_gpus=num_gpus)
+    if not cluster.is_distributed:
+        return prepare_keras(
+            tf.distribute.MultiWorkerMirroredStrategy(communication_options=options), "multi_worker_mirrored"
+        )
+    wait_for_peers(cluster, timeout_seconds=startup_timeout_seconds, log=get_logger().info)
+    try:
+        with start_deadline(cluster, timeout_seconds=startup_timeout_seconds):
+            strategy = tf.distribute.MultiWorkerMirroredStrategy(
+                cluster_resolver=cluster_resolver(cluster, num_gpus=num_gpus), communication_options=options
+            )
+    except RuntimeError as error:
+        if "program startup" not in str(error):
+            raise
+        raise RuntimeError(
+            "expected the multi-worker strategy to be created before TensorFlow starts, but it has started: "
+            + explain_late_start(error)
+        ) from error
+    return prepare_keras(strategy, "multi_worker_mirrored")

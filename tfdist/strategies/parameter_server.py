@@ -1,0 +1,127 @@
+"""ParameterServer: variables on the ps tasks, steps run asynchronously on the workers, one coordinator.
+
+The coordinator runs the user's program; on a worker or a ps the same program ends up in `parameter_server()`, which
+serves there and ends the process when the coordinator is done.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from tfdist._log import get_logger
+from tfdist.cluster import ClusterConfig, wait_for_peers, wait_until_gone
+from tfdist.keras_compat import check_variable_partitioner, prepare_keras
+from tfdist.strategies.cluster_resolver import cluster_resolver
+from tfdist.strategies.devices import grow_gpu_memory
+from tfdist.strategies.first_touch import explain_late_start
+from tfdist.strategies.start_deadline import start_deadline
+
+# A server with as many inter-op threads as cores starves on a small machine: its RPCs wait for each other.
+_MIN_INTER_OP_THREADS = 8
+
+
+class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
+    """TensorFlow's ParameterServerStrategy, which remembers what a distributed dataset was made from.
+
+    `fit` needs the dataset or the dataset function itself: on this strategy TensorFlow builds it anew on every worker.
+    """
+
+    def distribute_datasets_from_function(self, dataset_fn: Callable, options: Any = None) -> Any:
+        """See the base class; the result carries `dataset_fn`."""
+        dataset = super().distribute_datasets_from_function(dataset_fn, options)
+        dataset.tfdist_dataset_fn = dataset_fn
+        return dataset
+
+    def experimental_distribute_dataset(self, dataset: tf.data.Dataset, options: Any = None) -> Any:
+        """See the base class; the result carries `dataset`."""
+        distributed = super().experimental_distribute_dataset(dataset, options)
+        distributed.tfdist_dataset = dataset
+        return distributed
+
+
+def parameter_server(
+    *,
+    cluster: ClusterConfig | None = None,
+    variable_partitioner: Callable | None = None,
+    startup_timeout_seconds: float = 300.0,
+) -> tf.distribute.Strategy:
+    """Returns a tf.distribute.ParameterServerStrategy on the coordinator; serves and ends the process elsewhere.
+
+    Args:
+        cluster: None reads TF_CONFIG.
+        variable_partitioner: splits variables over the ps tasks, see tf.distribute.experimental.partitioners; tf_keras
+            can take one, Keras 3 cannot.
+        startup_timeout_seconds: how long the coordinator waits for every worker and ps, and they for it.
+
+    Raises:
+        ValueError: for a cluster without parameter servers, and for a partitioner that the Keras in use cannot take.
+        TimeoutError: names the tasks that did not answer in time, and why.
+        SystemExit: on a worker or ps, with code 0, once the coordinator is done.
+
+    Example:
+        >>> from tfdist.cluster import ClusterConfig
+        >>> from tfdist.strategies import parameter_server
+        >>> parameter_server(cluster=ClusterConfig(jobs={}, task_type=None, task_index=0))
+        Traceback (most recent call last):
+        ...
+        ValueError: expected a cluster with the jobs chief, worker and ps ...
+    """
+    cluster = ClusterConfig.detect() if cluster is None else cluster
+    if not cluster.has_parameter_servers:
+        raise ValueError(
+            "expected a cluster with the jobs chief, worker and ps for the strategy parameter_server, received "
+            f"{', '.join(cluster.jobs) or 'no cluster'}; set TF_CONFIG, or start it with "
+            "`tfdist launch --workers 2 --ps 1`."
+        )
+    check_variable_partitioner(variable_partitioner)
+    grow_gpu_memory()
+    if cluster.task_type in ("worker", "ps"):
+        _serve(cluster, startup_timeout_seconds=startup_timeout_seconds)
+    if not cluster.is_coordinator:
+        raise ValueError(
+            f"expected one of the tasks chief, worker and ps, received {cluster.task_name}; "
+            "use 'auto' or 'one_device' in the evaluator."
+        )
+    wait_for_peers(cluster, timeout_seconds=startup_timeout_seconds, log=get_logger().info)
+    resolver = cluster_resolver(cluster, num_gpus=len(tf.config.list_physical_devices("GPU")))
+    with start_deadline(cluster, timeout_seconds=startup_timeout_seconds):
+        strategy = ParameterServerStrategy(resolver, variable_partitioner=variable_partitioner)
+    if strategy.num_replicas_in_sync > 1:
+        raise ValueError(
+            f"expected workers with at most one GPU, received workers with {strategy.num_replicas_in_sync}; "
+            "start one worker per GPU, each with its own CUDA_VISIBLE_DEVICES."
+        )
+    return prepare_keras(strategy, "parameter_server")
+
+
+def _serve(cluster: ClusterConfig, *, startup_timeout_seconds: float) -> None:
+    """Runs this task's TensorFlow server until the coordinator has come and gone, then ends the process."""
+    config = tf.compat.v1.ConfigProto()
+    config.inter_op_parallelism_threads = max(_MIN_INTER_OP_THREADS, os.cpu_count() or 1)
+    resolver = cluster_resolver(cluster, num_gpus=0)
+    try:
+        tf.distribute.Server(
+            resolver.cluster_spec(),
+            job_name=resolver.task_type,
+            task_index=resolver.task_id,
+            protocol="grpc",
+            config=config,
+            start=True,
+        )
+    except tf.errors.OpError as error:
+        raise RuntimeError(
+            f"{cluster.task_name} expected to serve at its own address {cluster.address}, but TensorFlow could not: "
+            f"{error.message}; stop the process that holds the port or choose another. {explain_late_start(error)}"
+        ) from error
+    coordinator = next(peer for peer in cluster.peers() if peer.job in ("chief", "master"))
+    get_logger().info("%s serves at %s for the coordinator at %s", cluster.task_name, cluster.address, coordinator.address)
+    wait_until_gone(coordinator.address, appear_timeout_seconds=startup_timeout_seconds)
+    get_logger().info("%s ends: the coordinator at %s is done", cluster.task_name, coordinator.address)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    sys.exit(0)

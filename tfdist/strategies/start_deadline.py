@@ -1,0 +1,48 @@
+"""A deadline for TensorFlow's own start-up, which waits for its peers without bound and cannot be interrupted."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import threading
+from collections.abc import Iterator
+
+from tfdist.cluster import ClusterConfig, probe_peers
+
+_EXIT_CODE = 70
+
+
+@contextlib.contextmanager
+def start_deadline(cluster: ClusterConfig, *, timeout_seconds: float) -> Iterator[None]:
+    """Ends the process, saying which peers do not answer, if the body takes longer than the deadline.
+
+    The body blocks inside TensorFlow, where no exception can be raised, so that the process has to end: another
+    worker that died during start-up would otherwise be waited for for ever, in silence.
+
+    Args:
+        cluster: where this process stands.
+        timeout_seconds: how long the body may take.
+    """
+    timer = threading.Timer(timeout_seconds, _give_up, (cluster, timeout_seconds))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def _give_up(cluster: ClusterConfig, timeout_seconds: float) -> None:
+    silent = probe_peers(cluster)
+    if silent:
+        what = "; ".join(f"{peer} did not answer in {timeout_seconds:.0f} s ({reason})" for peer, reason in silent)
+    else:
+        what = "every task answers, but one of them has not joined; look at the logs of the others"
+    print(
+        f"tfdist: {cluster.task_name} expected TensorFlow to start within {timeout_seconds:.0f} s: {what}; "
+        "start the missing task, or give more time with startup_timeout_seconds.",
+        file=sys.stderr,
+        flush=True,
+    )
+    os._exit(_EXIT_CODE)

@@ -1,0 +1,77 @@
+"""Command line of `tfdist train`: parses the flags before TensorFlow is imported, so that mistakes show at once."""
+
+from __future__ import annotations
+
+import sys
+
+from absl import flags
+
+from tfdist.flags import GROUPS, define_flags
+
+
+def main(argv: list[str]) -> int:
+    """Runs `tfdist train` and returns its exit code.
+
+    Args:
+        argv: the arguments after `tfdist train`; `--flagfile=FILE` reads more from a file.
+    """
+    values = flags.FlagValues()
+    define_flags(flag_values=values)
+    if any(argument in ("-h", "--help", "-help", "--helpfull") for argument in argv):
+        print(usage())
+        return 0
+    try:
+        rest = values(["tfdist train", *argv])[1:]
+    except flags.Error as error:
+        print(f"tfdist train: {error}; `tfdist train --help` lists the flags.", file=sys.stderr)
+        return 2
+    if rest:
+        print(f"tfdist train: expected flags only, received {' '.join(rest)}; write --flag=value.", file=sys.stderr)
+        return 2
+    try:
+        check_flags(values)
+    except ValueError as error:
+        print(f"tfdist train: {error}", file=sys.stderr)
+        return 2
+    from tfdist.train.program import run
+
+    return run(values)
+
+
+def check_flags(values: flags.FlagValues) -> None:
+    """Raises ValueError for flags that contradict each other.
+
+    Args:
+        values: parsed flags.
+    """
+    needed = {
+        "tfrecord": ("train_files", "eval_files", "image_shape", "num_classes"),
+        "synthetic": ("image_shape", "num_classes"),
+    }
+    takes = needed.get(values.data, ())
+    for name in ("train_files", "eval_files", "image_shape", "num_classes"):
+        given = bool(values[name].value)
+        if given and name not in takes:
+            raise ValueError(f"expected no --{name} with --data={values.data}, received {values[name].value}; leave it out.")
+        if not given and name in takes:
+            raise ValueError(f"expected --{name} with --data={values.data}, received none; add it.")
+    if values.image_shape and not (len(values.image_shape) == 3 and all(map(str.isdecimal, values.image_shape))):
+        raise ValueError(
+            f"expected --image_shape as height,width,channels, received {','.join(values.image_shape)}; "
+            "write it as 28,28,1."
+        )
+
+
+def usage() -> str:
+    """Returns the help text, group by group."""
+    lines = ["usage: tfdist train [--flag=value ...] [--flagfile=FILE]", ""]
+    for group in GROUPS:
+        values = flags.FlagValues()
+        define_flags(groups=(group,), flag_values=values)
+        lines.append(f"{group} flags:")
+        for name in sorted(values):
+            flag = values[name]
+            default = "" if flag.default in (None, []) else f" (default: {flag.default})"
+            lines.append(f"  --{name}: {flag.help}{default}")
+        lines.append("")
+    return "\n".join(lines).rstrip()

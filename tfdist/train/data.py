@@ -1,0 +1,203 @@
+"""The data of `tfdist train`: real labelled images as TFRecord shards, written on first use."""
+
+from __future__ import annotations
+
+import dataclasses
+import gzip
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tfdist.input import count_records, write_tfrecords
+
+_SHARDS = 8
+_EVERY_FIFTH = 5
+_INDEX = "dataset.json"
+_FASHION_MNIST_FOLDERS = ("/usr/share/datasets/fashion-mnist", str(Path.home() / ".keras/datasets/fashion-mnist"))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ImageData:
+    """Labelled images in TFRecord files.
+
+    Attributes:
+        name: what they are called.
+        train_files: files to train on.
+        eval_files: files of held-out images.
+        num_train: how many images the train files hold.
+        num_eval: how many the eval files hold.
+        image_shape: height, width, channels.
+        num_classes: number of labels.
+    """
+
+    name: str
+    train_files: tuple[str, ...]
+    eval_files: tuple[str, ...]
+    num_train: int
+    num_eval: int
+    image_shape: tuple[int, int, int]
+    num_classes: int
+
+    def parse(self, record: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns the image, float32 from 0 to 255, and the label, int64, of a serialized tf.train.Example.
+
+        The feature `image` holds the raw bytes of the pixels, or a JPEG or PNG of the right size.
+        """
+        features = tf.io.parse_single_example(
+            record, {"image": tf.io.FixedLenFeature([], tf.string), "label": tf.io.FixedLenFeature([], tf.int64)}
+        )
+        size = int(np.prod(self.image_shape))
+        image = tf.cond(
+            tf.strings.length(features["image"]) == size,
+            lambda: tf.reshape(tf.io.decode_raw(features["image"], tf.uint8), self.image_shape),
+            lambda: tf.io.decode_image(features["image"], self.image_shape[2], expand_animations=False),
+        )
+        return tf.cast(tf.ensure_shape(image, self.image_shape), tf.float32), features["label"]
+
+
+def digits(data_dir: str | None) -> ImageData:
+    """Returns scikit-learn's 1,797 handwritten digits of 8 x 8, every fifth held out."""
+
+    def load() -> Splits:
+        try:
+            from sklearn.datasets import load_digits
+        except ImportError as error:
+            raise ImportError("expected scikit-learn for --data=digits, found none; pip install 'tfdist[train]'.") from error
+        images, labels = load_digits(return_X_y=True)
+        images = np.minimum(images.reshape(-1, 8, 8, 1) * 16, 255).astype(np.uint8)
+        held_out = np.arange(len(labels)) % _EVERY_FIFTH == 0
+        return {"train": (images[~held_out], labels[~held_out]), "eval": (images[held_out], labels[held_out])}
+
+    return _write_once("digits", load, data_dir)
+
+
+def fashion_mnist(data_dir: str | None) -> ImageData:
+    """Returns Fashion-MNIST, 70,000 images of 28 x 28 in 10 classes, from its four .gz files.
+
+    They are looked for in data_dir, where Debian's package dataset-fashion-mnist puts them, and where Keras keeps what
+    it has downloaded.
+    """
+    folders = [*([data_dir] if data_dir else []), *_FASHION_MNIST_FOLDERS]
+
+    def load() -> Splits:
+        for folder in folders:
+            if os.path.exists(os.path.join(folder, "train-images-idx3-ubyte.gz")):
+                return {
+                    split: (_read_idx(f"{folder}/{prefix}-images-idx3-ubyte.gz")[..., None], _read_idx(f"{folder}/{prefix}-labels-idx1-ubyte.gz"))
+                    for split, prefix in (("train", "train"), ("eval", "t10k"))
+                }
+        raise FileNotFoundError(
+            f"expected train-images-idx3-ubyte.gz and its three companions, found none in {', '.join(folders)}; "
+            "install Debian's dataset-fashion-mnist, call keras.datasets.fashion_mnist.load_data() once, or name their "
+            "folder with --data_dir."
+        )
+
+    return _write_once("fashion_mnist", load, data_dir)
+
+
+def synthetic(data_dir: str | None, *, image_shape: tuple[int, int, int], num_classes: int) -> ImageData:
+    """Returns random images whose brightness tells their label: data of any shape, to measure speed with."""
+
+    def load() -> Splits:
+        rng = np.random.default_rng(0)
+
+        def split(count: int) -> tuple[np.ndarray, np.ndarray]:
+            labels = rng.integers(0, num_classes, count)
+            noise = rng.integers(0, 256 // num_classes, (count, *image_shape))
+            return (labels.reshape(-1, 1, 1, 1) * (256 // num_classes) + noise).astype(np.uint8), labels
+
+        return {"train": split(2048), "eval": split(256)}
+
+    shape = "x".join(map(str, image_shape))
+    return _write_once(f"synthetic-{shape}-{num_classes}", load, data_dir)
+
+
+def tfrecord(
+    *, train_files: str, eval_files: str, image_shape: tuple[int, int, int], num_classes: int
+) -> ImageData:
+    """Returns images from the user's own TFRecord files; counts their records once.
+
+    Args:
+        train_files: pattern of files with the features image and label.
+        eval_files: the same, held out.
+        image_shape: height, width, channels.
+        num_classes: number of labels.
+
+    Raises:
+        ValueError: if a pattern matches nothing.
+    """
+    found = {}
+    for flag, pattern in (("train_files", train_files), ("eval_files", eval_files)):
+        found[flag] = tuple(sorted(tf.io.gfile.glob(pattern)))
+        if not found[flag]:
+            raise ValueError(f"expected files for --{flag}, found none that match {pattern!r}; check the pattern.")
+    return ImageData(
+        name="tfrecord",
+        **found,
+        num_train=count_records(found["train_files"]),
+        num_eval=count_records(found["eval_files"]),
+        image_shape=image_shape,
+        num_classes=num_classes,
+    )
+
+
+Splits = dict[str, tuple[np.ndarray, np.ndarray]]
+
+
+def _write_once(name: str, load: Callable[[], Splits], data_dir: str | None) -> ImageData:
+    """Writes the shards to a folder of their own, unless they are there; safe if several workers do it at once."""
+    folder = Path(data_dir or Path.home() / ".cache" / "tfdist") / name
+    if not (folder / _INDEX).exists():
+        splits = load()
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        scratch = Path(tempfile.mkdtemp(prefix=f".{name}-", dir=folder.parent))
+        index: dict[str, Any] = {"image_shape": splits["train"][0].shape[1:]}
+        index["num_classes"] = int(max(labels.max() for _, labels in splits.values())) + 1
+        for split, (images, labels) in splits.items():
+            files = write_tfrecords(_serialize(images, labels), str(scratch / split), num_shards=_SHARDS)
+            index[split] = {"files": [os.path.basename(file) for file in files], "records": len(labels)}
+        (scratch / _INDEX).write_text(json.dumps(index, indent=1))
+        try:
+            scratch.rename(folder)
+        except OSError:
+            # Another worker was faster; what it wrote is the same.
+            shutil.rmtree(scratch)
+            if not (folder / _INDEX).exists():
+                raise
+    index = json.loads((folder / _INDEX).read_text())
+    return ImageData(
+        name=name,
+        train_files=tuple(str(folder / file) for file in index["train"]["files"]),
+        eval_files=tuple(str(folder / file) for file in index["eval"]["files"]),
+        num_train=index["train"]["records"],
+        num_eval=index["eval"]["records"],
+        image_shape=tuple(index["image_shape"]),
+        num_classes=index["num_classes"],
+    )
+
+
+def _serialize(images: np.ndarray, labels: np.ndarray) -> Iterator[bytes]:
+    for image, label in zip(images, labels, strict=True):
+        yield tf.train.Example(
+            features=tf.train.Features(
+                feature={
+                    "image": tf.train.Feature(bytes_list=tf.train.BytesList(value=[image.tobytes()])),
+                    "label": tf.train.Feature(int64_list=tf.train.Int64List(value=[int(label)])),
+                }
+            )
+        ).SerializeToString()
+
+
+def _read_idx(path: str) -> np.ndarray:
+    with gzip.open(path) as file:
+        content = file.read()
+    rank = content[3]
+    shape = np.frombuffer(content, ">i4", rank, offset=4)
+    return np.frombuffer(content, np.uint8, offset=4 + 4 * rank).reshape(shape)

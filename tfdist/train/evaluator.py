@@ -1,0 +1,70 @@
+"""The evaluator of `tfdist train`: evaluates each checkpoint as it appears, until the final model is there."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from typing import Any
+
+import tensorflow as tf
+from absl import flags
+
+from tfdist._log import get_logger
+from tfdist.input import distribute_files
+
+_POLL_SECONDS = 0.5
+
+
+def evaluate_checkpoints(model: Any, strategy: Any, data: Any, values: flags.FlagValues, *, checkpoint: str) -> int:
+    """Evaluates every new checkpoint; returns 0 once the final model of this training has been evaluated.
+
+    Args:
+        model: the compiled model.
+        strategy: the evaluator's own strategy.
+        data: an ImageData.
+        values: the flags of `tfdist train`.
+        checkpoint: the file that the training replaces after every epoch.
+
+    Raises:
+        TimeoutError: if no checkpoint appears for --evaluator_timeout_seconds.
+    """
+    final = os.path.join(values.model_dir, "model.keras")
+    writer = tf.summary.create_file_writer(os.path.join(values.model_dir, "logs", "evaluator"))
+    started, waiting_since, seen = time.time(), time.monotonic(), 0.0
+    while True:
+        is_final = _written(final) >= started
+        path = final if is_final else checkpoint
+        if _written(path) < started or _written(path) == seen:
+            if time.monotonic() - waiting_since > values.evaluator_timeout_seconds:
+                raise TimeoutError(
+                    f"expected a new checkpoint {checkpoint} within {values.evaluator_timeout_seconds:.0f} s, found "
+                    "none; look at the workers' logs, or give more time with --evaluator_timeout_seconds."
+                )
+            time.sleep(_POLL_SECONDS)
+            continue
+        seen = _written(path)
+        model.load_weights(path)
+        dataset = distribute_files(
+            strategy, data.eval_files, parse_fn=data.parse, global_batch_size=values.global_batch_size, training=False
+        )
+        steps = math.ceil(data.num_eval / values.global_batch_size)
+        logs = model.evaluate(dataset, steps=steps, verbose=0, return_dict=True)
+        step = int(model.optimizer.iterations.numpy())
+        with writer.as_default():
+            for name, value in logs.items():
+                tf.summary.scalar(f"evaluation_{name}_vs_iterations", value, step=step)
+        writer.flush()
+        get_logger().info(
+            "evaluated %s: accuracy %.4f, loss %.4f", os.path.basename(path), logs["accuracy"], logs["loss"]
+        )
+        if is_final:
+            return 0
+        waiting_since = time.monotonic()
+
+
+def _written(path: str) -> float:
+    try:
+        return os.path.getmtime(path)
+    except FileNotFoundError:
+        return 0.0

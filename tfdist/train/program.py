@@ -1,0 +1,161 @@
+"""The program of `tfdist train`: strategy, data, model, training, evaluation, files, summary."""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+from typing import Any
+
+from absl import flags
+
+from tfdist.cluster import ClusterConfig
+from tfdist.flags import strategy_from_flags
+from tfdist.train.summary import Summary, weights_checksum
+
+
+def run(values: flags.FlagValues) -> int:
+    """Trains as the flags say and prints a summary; returns the exit code.
+
+    Args:
+        values: parsed flags of all groups, see tfdist.flags.define_flags.
+    """
+    # The strategy comes first: it must be built before anything else touches TensorFlow.
+    strategy = strategy_from_flags(values)
+    from tfdist.input import distribute_files
+    from tfdist.keras_compat import is_chief, keras, save_model
+    from tfdist.train.callbacks import ChiefCheckpoint, StepTimer
+    from tfdist.train.models import build_model
+
+    chief = is_chief(strategy)
+    cluster = ClusterConfig.detect()
+    _refuse_what_goes_wrong(values, strategy)
+    keras().utils.set_random_seed(values.seed)
+    keras().mixed_precision.set_global_policy(values.precision)
+    data = _load_data(values)
+    steps = values.steps_per_epoch or data.num_train // values.global_batch_size
+    if not steps:
+        raise ValueError(
+            f"expected at least one global batch of {values.global_batch_size} in the training data, received "
+            f"{data.num_train} records; lower --global_batch_size."
+        )
+    with strategy.scope():
+        model = build_model(
+            values.model,
+            image_shape=data.image_shape,
+            num_classes=data.num_classes,
+            sync_batch_norm=values.sync_batch_norm,
+        )
+        model.compile(
+            optimizer=_optimizer(values),
+            loss=keras().losses.SparseCategoricalCrossentropy(from_logits=True),
+            metrics=["accuracy"],
+        )
+    checkpoint = os.path.join(values.model_dir, "checkpoint.keras")
+    if cluster.is_evaluator:
+        from tfdist.train.evaluator import evaluate_checkpoints
+
+        return evaluate_checkpoints(model, strategy, data, values, checkpoint=checkpoint)
+
+    timer = StepTimer()
+    callbacks: list[Any] = [timer, ChiefCheckpoint(checkpoint)]
+    if chief:
+        callbacks.append(keras().callbacks.TensorBoard(os.path.join(values.model_dir, "logs"), write_graph=False))
+    # A bar on a terminal, a line an epoch in a log; on the chief alone.
+    verbose = 0 if not chief else 1 if sys.stdout.isatty() else 2
+    model.fit(
+        distribute_files(
+            strategy,
+            data.train_files,
+            parse_fn=data.parse,
+            global_batch_size=values.global_batch_size,
+            seed=values.seed,
+        ),
+        epochs=values.epochs,
+        steps_per_epoch=steps,
+        callbacks=callbacks,
+        verbose=verbose,
+        shuffle=False,
+    )
+    logs = model.evaluate(
+        distribute_files(
+            strategy,
+            data.eval_files,
+            parse_fn=data.parse,
+            global_batch_size=values.global_batch_size,
+            training=False,
+        ),
+        steps=math.ceil(data.num_eval / values.global_batch_size),
+        verbose=0,
+        return_dict=True,
+    )
+    final = os.path.join(values.model_dir, "model.keras")
+    save_model(model, final)
+    summary = Summary(
+        strategy=type(strategy).__name__,
+        num_workers=cluster.num_workers,
+        num_replicas=strategy.num_replicas_in_sync,
+        steps=int(model.optimizer.iterations.numpy()),
+        samples_per_second=timer.steps_per_second * values.global_batch_size,
+        accuracy=logs["accuracy"],
+        loss=logs["loss"],
+        weights=weights_checksum(model),
+        files={
+            "model": final,
+            "checkpoint": checkpoint,
+            "logs": os.path.join(values.model_dir, "logs"),
+        },
+    )
+    if cluster.is_distributed and not cluster.has_parameter_servers:
+        print(f"{cluster.task_name}: {summary.line()}", flush=True)
+    if chief:
+        summary.print()
+    return 0
+
+
+def _refuse_what_goes_wrong(values: flags.FlagValues, strategy: Any) -> None:
+    """Raises ValueError for what Keras 3 gets wrong without a word on several replicas."""
+    from tfdist.keras_compat import keras_in_use
+
+    name = type(strategy).__name__
+    if not keras_in_use().is_keras3 or strategy.num_replicas_in_sync == 1:
+        return
+    if values.precision == "mixed_float16":
+        raise ValueError(
+            "expected --precision=float32 or mixed_bfloat16 on several replicas with Keras 3, whose loss scaling looks "
+            f"at one replica's gradients only, received mixed_float16 on {name}; use mixed_bfloat16, or tf_keras."
+        )
+    if values.sync_batch_norm and name == "CentralStorageStrategy":
+        raise ValueError(
+            "expected no --sync_batch_norm on central_storage with Keras 3, where it raises, received it; "
+            "use mirrored, or tf_keras."
+        )
+
+
+def _load_data(values: flags.FlagValues) -> Any:
+    from tfdist.train import data
+
+    shape = tuple(map(int, values.image_shape))
+    if values.data == "digits":
+        return data.digits(values.data_dir)
+    if values.data == "fashion_mnist":
+        return data.fashion_mnist(values.data_dir)
+    if values.data == "synthetic":
+        return data.synthetic(values.data_dir, image_shape=shape, num_classes=values.num_classes)
+    return data.tfrecord(
+        train_files=values.train_files,
+        eval_files=values.eval_files,
+        image_shape=shape,
+        num_classes=values.num_classes,
+    )
+
+
+def _optimizer(values: flags.FlagValues) -> Any:
+    from tfdist.keras_compat import keras
+
+    optimizers = keras().optimizers
+    if values.optimizer == "sgd":
+        return optimizers.SGD(values.learning_rate, momentum=values.momentum)
+    return {"adam": optimizers.Adam, "adamw": optimizers.AdamW, "rmsprop": optimizers.RMSprop}[values.optimizer](
+        values.learning_rate
+    )

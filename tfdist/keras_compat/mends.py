@@ -48,6 +48,7 @@ _applied: list[str] = []
 def all_mends() -> list[Mend]:
     """Returns every mend, in the order in which they are applied."""
     from tfdist.keras_compat import (
+        batch_statistics_stay_local,
         counter_update_is_read_then_assign,
         logs_reduced_along_an_axis,
         parameter_server_fit_keras2,
@@ -58,6 +59,7 @@ def all_mends() -> list[Mend]:
     modules = (
         symbolic_build_averages_data,
         logs_reduced_along_an_axis,
+        batch_statistics_stay_local,
         counter_update_is_read_then_assign,
         parameter_server_fit_keras3,
         parameter_server_fit_keras2,

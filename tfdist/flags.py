@@ -106,7 +106,11 @@ def _define_strategy_flags(fv: flags.FlagValues) -> None:
     flags.DEFINE_enum("compression", "none", COMPRESSIONS, "How gradients are compressed.", flag_values=fv)
     flags.DEFINE_string("tpu", None, "Name or grpc:// address of a TPU, or local.", flag_values=fv)
     flags.DEFINE_float(
-        "startup_timeout_seconds", 300.0, "How long to wait for the other tasks at start.", lower_bound=0, flag_values=fv
+        "startup_timeout_seconds",
+        300.0,
+        "How long to wait for the other tasks at start.",
+        lower_bound=0,
+        flag_values=fv,
     )
 
 
@@ -138,5 +142,9 @@ def _define_program_flags(fv: flags.FlagValues) -> None:
     )
     flags.DEFINE_integer("steps_per_epoch", None, "Steps an epoch, instead of one pass.", lower_bound=1, flag_values=fv)
     flags.DEFINE_float(
-        "evaluator_timeout_seconds", 600.0, "How long the evaluator waits for a checkpoint.", lower_bound=0, flag_values=fv
+        "evaluator_timeout_seconds",
+        600.0,
+        "How long the evaluator waits for a checkpoint.",
+        lower_bound=0,
+        flag_values=fv,
     )

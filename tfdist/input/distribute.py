@@ -92,7 +92,9 @@ def distribute_files(
         return batches.flat_map(split).prefetch(tf.data.AUTOTUNE)
 
     if training:
-        get_logger().debug("%d files for training, %d records a replica and step", len(names), global_batch_size // replicas)
+        get_logger().debug(
+            "%d files for training, %d records a replica and step", len(names), global_batch_size // replicas
+        )
     return strategy.distribute_datasets_from_function(training_data if training else evaluation_data)
 
 
@@ -109,7 +111,10 @@ def _read(names: list[str], *, seed: int, shard: tuple[Any, Any] | None) -> tf.d
         files = files.shard(*shard)
     files = files.shuffle(len(names), seed=seed)
     return files.interleave(
-        tf.data.TFRecordDataset, cycle_length=min(8, len(names)), num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
+        tf.data.TFRecordDataset,
+        cycle_length=min(8, len(names)),
+        num_parallel_calls=tf.data.AUTOTUNE,
+        deterministic=True,
     )
 
 

@@ -42,7 +42,7 @@ class _CoordinatedFunction:
     """The train or test function of a model: runs steps on workers and awaits the next finished one."""
 
     def __init__(self, model: Any, step_name: str, coordinator: Any) -> None:
-        self._model = weakref.ref(model)
+        self._model: Callable[[], Any] = weakref.ref(model)
         self._step_name = step_name
         self._log_names: list[str] = []
         self._step = StepFunction(self._run, coordinator)
@@ -79,7 +79,8 @@ class _CoordinatedFunction:
 
 
 def _apply() -> None:
-    training, data_adapter = engine_module("training"), engine_module("data_adapter")
+    training: Any = engine_module("training")
+    data_adapter: Any = engine_module("data_adapter")
 
     class CoordinatedDataHandler(data_adapter.DataHandler):
         """Keras's data handler, whose iterator is a StepQueue."""
@@ -91,7 +92,7 @@ def _apply() -> None:
             self._coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
             self._num_workers = count_workers(strategy)
             creator = type(x).__name__ == "DatasetCreator"
-            dataset_fn = x if creator else getattr(x, "tfdist_dataset_fn", None)
+            dataset_fn: Any = x if creator else getattr(x, "tfdist_dataset_fn", None)
             self._on_workers = dataset_fn is not None
             if self._on_workers:
                 if class_weight:

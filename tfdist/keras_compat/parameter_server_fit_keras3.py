@@ -95,7 +95,7 @@ class _CoordinatedFunction:
 
     def __init__(self, model: Any, step_name: str) -> None:
         # The model holds this function: a reference back would keep both alive.
-        self._model = weakref.ref(model)
+        self._model: Callable[[], Any] = weakref.ref(model)
         self._step_name = step_name
         self._log_names: list[str] = []
         self._step = StepFunction(self._run, _coordinated_of(model).coordinator)
@@ -168,7 +168,7 @@ def _apply() -> None:
         def __init__(self, *, x: Any, class_weight: Any = None, distribute_strategy: Any, **kwargs: Any) -> None:
             state = _Coordinated(distribute_strategy)
             self._num_workers = state.num_workers
-            dataset_fn = getattr(x, "tfdist_dataset_fn", None)
+            dataset_fn: Any = getattr(x, "tfdist_dataset_fn", None)
             self._on_workers = dataset_fn is not None
             if self._on_workers:
                 if class_weight is not None:

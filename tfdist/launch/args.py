@@ -49,6 +49,10 @@ _OPTIONS: dict[str, dict[str, Any]] = {
         "metavar": "N",
         "help": "CPU threads of each worker (default: its share of the CPUs; 0: don't set any)",
     },
+    "--show-info": {
+        "action": "store_true",
+        "help": "show TensorFlow's own information lines too (default: only in the log files)",
+    },
     "--env": {"action": "append", "metavar": "KEY=VALUE", "help": "environment variable for all ranks; repeatable"},
 }
 

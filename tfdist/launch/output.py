@@ -11,6 +11,8 @@ from collections import deque
 from collections.abc import Mapping
 from typing import TextIO
 
+from tfdist.launch.tensorflow_info import without_tensorflow_info
+
 MAX_LINE = 65536
 """A line longer than this is cut, so that endless output without a line end costs no endless memory."""
 
@@ -144,24 +146,28 @@ class Console:
         stream: Where to write.
         colour: Whether prefixes are coloured, and lines keep the colours that their program gave them.
         live: Whether unfinished lines are worth showing, as on a terminal.
+        show_info: Whether to show TensorFlow's own information lines.
     """
 
-    def __init__(self, stream: TextIO, *, colour: bool, live: bool) -> None:
+    def __init__(self, stream: TextIO, *, colour: bool, live: bool, show_info: bool = True) -> None:
         self._stream = stream
         self._colour = colour
         self.live = live
+        self._show_info = show_info
         self._lock = threading.Lock()
         self._broken = False
 
     @classmethod
-    def on(cls, stream: TextIO, env: Mapping[str, str] = os.environ) -> Console:
+    def on(cls, stream: TextIO, env: Mapping[str, str] = os.environ, *, show_info: bool = True) -> Console:
         """Returns a console that suits a stream: coloured on a terminal, unless NO_COLOR is set."""
         terminal = stream.isatty()
         colour = terminal and not env.get("NO_COLOR") and env.get("TERM") != "dumb"
-        return cls(stream, colour=colour, live=terminal)
+        return cls(stream, colour=colour, live=terminal, show_info=show_info)
 
     def show(self, label: str, number: int, lines: list[str]) -> None:
         """Writes lines of the rank with this label and running number."""
+        if not self._show_info:
+            lines = without_tensorflow_info(lines)
         if self._colour:
             # A line may leave its colour on; it must not spread to the lines of other ranks.
             prefix, end = f"\x1b[{_COLOURS[number % len(_COLOURS)]}m[{label}]\x1b[0m ", "\x1b[0m\n"

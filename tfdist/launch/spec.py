@@ -53,6 +53,7 @@ class LaunchSpec:
         evaluator_grace_seconds: How long the evaluator may go on after everyone else has ended.
         timeout_seconds: How long the whole job may take; None for ever.
         threads_per_rank: CPU threads of each rank that computes; None divides the CPUs, 0 changes nothing.
+        show_info: Whether to show TensorFlow's own information lines; the log files always have them.
         env: Environment variables added to those of this process.
 
     Raises:
@@ -75,6 +76,7 @@ class LaunchSpec:
     evaluator_grace_seconds: float = 60.0
     timeout_seconds: float | None = None
     threads_per_rank: int | None = None
+    show_info: bool = False
     env: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

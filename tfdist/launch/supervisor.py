@@ -72,7 +72,8 @@ def launch(spec: LaunchSpec, *, out: TextIO | None = None, err: TextIO | None = 
     """
     check_command(spec)
     with PortHold(spec.cluster_ranks, host=spec.host, port_base=spec.port_base) as hold:
-        return _Job(spec, hold, Console.on(out or sys.stdout), err or sys.stderr).run()
+        console = Console.on(out or sys.stdout, show_info=spec.show_info)
+        return _Job(spec, hold, console, err or sys.stderr).run()
 
 
 class _Job:

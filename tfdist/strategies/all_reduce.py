@@ -43,7 +43,9 @@ def cross_device_ops(options: AllReduceOptions | None, *, num_gpus: int) -> Any:
     return tf.distribute.ReductionToOneDevice() if options.algorithm == "reduction_to_one_device" else None
 
 
-def communication_options(options: AllReduceOptions | None, *, num_gpus: int) -> tf.distribute.experimental.CommunicationOptions:
+def communication_options(
+    options: AllReduceOptions | None, *, num_gpus: int
+) -> tf.distribute.experimental.CommunicationOptions:
     """Returns the CommunicationOptions of a multi-worker mirrored strategy.
 
     Args:

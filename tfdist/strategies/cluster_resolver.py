@@ -18,7 +18,9 @@ def cluster_resolver(cluster: ClusterConfig, *, num_gpus: int) -> tf.distribute.
         num_gpus: how many GPUs this process has.
     """
     jobs = {
-        _TENSORFLOW_JOB.get(job, job): dict(zip(cluster.indices.get(job, range(len(addresses))), addresses, strict=True))
+        _TENSORFLOW_JOB.get(job, job): dict(
+            zip(cluster.indices.get(job, range(len(addresses))), addresses, strict=True)
+        )
         for job, addresses in cluster.jobs.items()
         if job != "evaluator"
     }

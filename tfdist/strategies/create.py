@@ -60,7 +60,9 @@ def choose_strategy(
     if cluster.is_evaluator:
         return dataclasses.replace(local, reason=f"this task is the evaluator, outside the cluster, and {local.reason}")
     if cluster.has_parameter_servers:
-        return Choice("parameter_server", f"TF_CONFIG has {cluster.num_workers} workers and {len(cluster.jobs['ps'])} ps")
+        return Choice(
+            "parameter_server", f"TF_CONFIG has {cluster.num_workers} workers and {len(cluster.jobs['ps'])} ps"
+        )
     if cluster.num_workers > 1:
         return Choice("multi_worker_mirrored", f"TF_CONFIG has {cluster.num_workers} workers")
     if tpu_source:
@@ -115,7 +117,9 @@ def create_strategy(
         1
     """
     if name not in STRATEGY_NAMES:
-        raise ValueError(f"expected a strategy out of {', '.join(STRATEGY_NAMES)}, received {name!r}; choose one of them.")
+        raise ValueError(
+            f"expected a strategy out of {', '.join(STRATEGY_NAMES)}, received {name!r}; choose one of them."
+        )
     if not startup_timeout_seconds > 0:
         raise ValueError(
             f"expected startup_timeout_seconds to be positive, received {startup_timeout_seconds!r}; "

@@ -47,7 +47,9 @@ def choose_devices(devices: int | Sequence[str] | None) -> list[str]:
             )
         names = [f"{'GPU' if gpus else 'CPU'}:{i}" for i in range(devices)]
     elif isinstance(devices, str):
-        raise ValueError(f"expected devices to be a number or a list of names, received {devices!r}; write [{devices!r}].")
+        raise ValueError(
+            f"expected devices to be a number or a list of names, received {devices!r}; write [{devices!r}]."
+        )
     else:
         names = [_canonical(name) for name in devices]
     if not names:
@@ -57,7 +59,9 @@ def choose_devices(devices: int | Sequence[str] | None) -> list[str]:
         raise ValueError(f"expected each device once, received {', '.join(duplicates)} more than once; name it once.")
     wrong = [name for name in names if name.startswith("GPU") and int(name[4:]) >= gpus]
     if wrong:
-        raise ValueError(f"expected devices of this machine, which has {gpus} GPUs, received {', '.join(wrong)}; name others.")
+        raise ValueError(
+            f"expected devices of this machine, which has {gpus} GPUs, received {', '.join(wrong)}; name others."
+        )
     cpus = [int(name[4:]) for name in names if name.startswith("CPU")]
     if cpus:
         _make_logical_cpus(max(cpus) + 1)

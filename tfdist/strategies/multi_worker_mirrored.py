@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
+from tfdist._log import get_logger
 from tfdist.allreduce import AllReduceOptions
 from tfdist.cluster import ClusterConfig, wait_for_peers
 from tfdist.keras_compat import prepare_keras
@@ -12,7 +13,6 @@ from tfdist.strategies.cluster_resolver import cluster_resolver
 from tfdist.strategies.devices import grow_gpu_memory
 from tfdist.strategies.first_touch import explain_late_start
 from tfdist.strategies.start_deadline import start_deadline
-from tfdist._log import get_logger
 
 
 def multi_worker_mirrored(

@@ -119,7 +119,9 @@ def _serve(cluster: ClusterConfig, *, startup_timeout_seconds: float) -> None:
             f"{error.message}; stop the process that holds the port or choose another. {explain_late_start(error)}"
         ) from error
     coordinator = next(peer for peer in cluster.peers() if peer.job in ("chief", "master"))
-    get_logger().info("%s serves at %s for the coordinator at %s", cluster.task_name, cluster.address, coordinator.address)
+    get_logger().info(
+        "%s serves at %s for the coordinator at %s", cluster.task_name, cluster.address, coordinator.address
+    )
     wait_until_gone(coordinator.address, appear_timeout_seconds=startup_timeout_seconds)
     get_logger().info("%s ends: the coordinator at %s is done", cluster.task_name, coordinator.address)
     sys.stdout.flush()

@@ -52,7 +52,9 @@ def check_flags(values: flags.FlagValues) -> None:
     for name in ("train_files", "eval_files", "image_shape", "num_classes"):
         given = bool(values[name].value)
         if given and name not in takes:
-            raise ValueError(f"expected no --{name} with --data={values.data}, received {values[name].value}; leave it out.")
+            raise ValueError(
+                f"expected no --{name} with --data={values.data}, received {values[name].value}; leave it out."
+            )
         if not given and name in takes:
             raise ValueError(f"expected --{name} with --data={values.data}, received none; add it.")
     if values.image_shape and not (len(values.image_shape) == 3 and all(map(str.isdecimal, values.image_shape))):

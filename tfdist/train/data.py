@@ -69,7 +69,9 @@ def digits(data_dir: str | None) -> ImageData:
         try:
             from sklearn.datasets import load_digits
         except ImportError as error:
-            raise ImportError("expected scikit-learn for --data=digits, found none; pip install 'tfdist[train]'.") from error
+            raise ImportError(
+                "expected scikit-learn for --data=digits, found none; pip install 'tfdist[train]'."
+            ) from error
         images, labels = load_digits(return_X_y=True)
         images = np.minimum(images.reshape(-1, 8, 8, 1) * 16, 255).astype(np.uint8)
         held_out = np.arange(len(labels)) % _EVERY_FIFTH == 0
@@ -90,7 +92,10 @@ def fashion_mnist(data_dir: str | None) -> ImageData:
         for folder in folders:
             if os.path.exists(os.path.join(folder, "train-images-idx3-ubyte.gz")):
                 return {
-                    split: (_read_idx(f"{folder}/{prefix}-images-idx3-ubyte.gz")[..., None], _read_idx(f"{folder}/{prefix}-labels-idx1-ubyte.gz"))
+                    split: (
+                        _read_idx(f"{folder}/{prefix}-images-idx3-ubyte.gz")[..., None],
+                        _read_idx(f"{folder}/{prefix}-labels-idx1-ubyte.gz"),
+                    )
                     for split, prefix in (("train", "train"), ("eval", "t10k"))
                 }
         raise FileNotFoundError(
@@ -119,9 +124,7 @@ def synthetic(data_dir: str | None, *, image_shape: tuple[int, int, int], num_cl
     return _write_once(f"synthetic-{shape}-{num_classes}", load, data_dir)
 
 
-def tfrecord(
-    *, train_files: str, eval_files: str, image_shape: tuple[int, int, int], num_classes: int
-) -> ImageData:
+def tfrecord(*, train_files: str, eval_files: str, image_shape: tuple[int, int, int], num_classes: int) -> ImageData:
     """Returns images from the user's own TFRecord files; counts their records once.
 
     Args:

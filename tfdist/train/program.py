@@ -92,7 +92,7 @@ def run(values: flags.FlagValues) -> int:
     final = os.path.join(values.model_dir, "model.keras")
     save_model(model, final)
     summary = Summary(
-        strategy=type(strategy).__name__,
+        strategy=_strategy_name(strategy),
         num_workers=cluster.num_workers,
         num_replicas=strategy.num_replicas_in_sync,
         steps=int(model.optimizer.iterations.numpy()),
@@ -111,6 +111,12 @@ def run(values: flags.FlagValues) -> int:
     if chief:
         summary.print()
     return 0
+
+
+def _strategy_name(strategy: Any) -> str:
+    name = type(strategy).__name__
+    # The class behind the public name tf.distribute.MultiWorkerMirroredStrategy.
+    return "MultiWorkerMirroredStrategy" if name == "CollectiveAllReduceStrategy" else name
 
 
 def _refuse_what_goes_wrong(values: flags.FlagValues, strategy: Any) -> None:
@@ -135,7 +141,7 @@ def _refuse_what_goes_wrong(values: flags.FlagValues, strategy: Any) -> None:
 def _load_data(values: flags.FlagValues) -> Any:
     from tfdist.train import data
 
-    shape = tuple(map(int, values.image_shape))
+    shape: Any = tuple(map(int, values.image_shape))
     if values.data == "digits":
         return data.digits(values.data_dir)
     if values.data == "fashion_mnist":

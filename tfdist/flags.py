@@ -82,10 +82,10 @@ def strategy_from_flags(flag_values: flags.FlagValues = flags.FLAGS) -> tf.distr
     from tfdist.strategies import create_strategy
 
     names = flag_values.devices
-    devices = int(names[0]) if len(names) == 1 and names[0].isdecimal() else names
+    devices = int(names[0]) if len(names) == 1 and names[0].isdecimal() else names or None
     return create_strategy(
         flag_values.strategy,
-        devices=devices or None,
+        devices=devices,
         all_reduce=all_reduce_from_flags(flag_values),
         tpu=flag_values.tpu,
         startup_timeout_seconds=flag_values.startup_timeout_seconds,

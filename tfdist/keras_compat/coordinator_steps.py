@@ -146,17 +146,16 @@ class StepQueue:
     Args:
         feed: where batches come from.
         num_workers: how many workers there are.
-        limit: how many steps to run at most, or None for all the data; `grant` sets it anew.
 
     Attributes:
         step: what each step runs; to be set before the first.
     """
 
-    def __init__(self, feed: BatchFeed | WorkerFeed, *, num_workers: int, limit: int | None) -> None:
+    def __init__(self, feed: BatchFeed | WorkerFeed, *, num_workers: int) -> None:
         self.step: StepFunction | None = None
         self._feed = feed
         self._ahead = _STEPS_AHEAD_PER_WORKER * num_workers
-        self._left = limit
+        self._left: int | None = None
         self._dry = False
         self._pending: collections.deque = collections.deque()
 

@@ -1,4 +1,4 @@
-"""Keeps the metrics of a Keras 3 model on the coordinator while its steps run on parameter-server workers.
+"""Keeps the metrics of a model on the coordinator while its steps run on parameter-server workers.
 
 Metric variables on a parameter server are read while other workers write: a total that has been added to and a count
 that has not give an accuracy above 1 (keras-team/keras#18624). Here each step computes what it would add to fresh
@@ -9,6 +9,7 @@ every moment, and a step that is run twice because its worker was lost counts on
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -23,17 +24,17 @@ class Tally:
         self.shape = tf.TensorShape(variable.shape)
         self.tensor = tf.zeros(self.shape, self.dtype)
 
-    def assign(self, value: Any) -> Tally:
-        """Replaces the value."""
+    def assign(self, value: Any) -> tf.Tensor:
+        """Replaces the value and returns it."""
         self.tensor = tf.convert_to_tensor(value, dtype=self.dtype)
-        return self
+        return self.tensor
 
-    def assign_add(self, value: Any) -> Tally:
-        """Adds to the value."""
+    def assign_add(self, value: Any) -> tf.Tensor:
+        """Adds to the value and returns it."""
         return self.assign(self.tensor + tf.convert_to_tensor(value, dtype=self.dtype))
 
-    def assign_sub(self, value: Any) -> Tally:
-        """Subtracts from the value."""
+    def assign_sub(self, value: Any) -> tf.Tensor:
+        """Subtracts from the value and returns it."""
         return self.assign(self.tensor - tf.convert_to_tensor(value, dtype=self.dtype))
 
     def numpy(self) -> Any:
@@ -44,68 +45,98 @@ class Tally:
         return self.tensor if dtype is None else tf.cast(self.tensor, dtype)
 
 
+@dataclasses.dataclass(frozen=True)
+class Slot:
+    """Where a metric keeps a tf.Variable: an attribute of an object.
+
+    Attributes:
+        owner: a Keras 3 Variable, or a Keras 2 metric.
+        attribute: its name.
+    """
+
+    owner: Any
+    attribute: str
+
+    @property
+    def value(self) -> Any:
+        """The tf.Variable, or the Tally in its place."""
+        return self.owner.__dict__[self.attribute]
+
+    def put(self, value: Any) -> None:
+        """Replaces it, past the owner's own bookkeeping of variables."""
+        self.owner.__dict__[self.attribute] = value
+
+    @property
+    def key(self) -> tuple[int, str]:
+        """What tells it from other slots."""
+        return id(self.owner), self.attribute
+
+
 class MetricLedger:
     """The metric variables of one model, and their running values on the coordinator.
 
     Args:
-        metrics: the model's metrics, built.
+        slots: where they are kept.
     """
 
-    def __init__(self, metrics: Sequence[Any]) -> None:
-        found = {id(v): v for metric in metrics for v in metric.variables}
-        # What replicas hold of other variables cannot be added up; they stay on the parameter server.
-        self._variables = [v for v in found.values() if v.aggregation == "sum"]
+    def __init__(self, slots: Sequence[Slot]) -> None:
+        self._slots = tuple({slot.key: slot for slot in slots}.values())
         self._stock: list[Any] = []
 
-    def covers(self, metrics: Sequence[Any]) -> bool:
-        """Whether these metrics have the variables that this ledger was made for."""
-        return {id(v) for v in MetricLedger(metrics)._variables} == {id(v) for v in self._variables}
+    def covers(self, slots: Sequence[Slot]) -> bool:
+        """Whether it was made for these slots."""
+        return {slot.key for slot in slots} == {slot.key for slot in self._slots}
 
     def open(self) -> None:
         """Moves the metrics' values to the coordinator; does nothing if they are there."""
-        if not self._stock:
-            self._stock = [v._value for v in self._variables]
-            for variable in self._variables:
-                with tf.init_scope():
-                    tally = Tally(variable)
-                    tally.assign(variable._value)
-                variable._value = tally
+        if self._stock:
+            return
+        self._stock = [slot.value for slot in self._slots]
+        for slot, variable in zip(self._slots, self._stock, strict=True):
+            with tf.init_scope():
+                tally = Tally(variable)
+                tally.assign(variable)
+            slot.put(tally)
 
     def close(self) -> None:
         """Writes the metrics' values back to the parameter server."""
-        for variable, stock in zip(self._variables, self._stock, strict=False):
-            stock.assign(variable._value.tensor)
-            variable._value = stock
+        for slot, variable in zip(self._slots, self._stock, strict=False):
+            variable.assign(slot.value.tensor)
+            slot.put(variable)
         self._stock = []
+
+    def reset(self) -> None:
+        """Sets all values to 0."""
+        for slot in self._slots:
+            slot.value.assign(tf.zeros(slot.value.shape, slot.value.dtype))
 
     @contextlib.contextmanager
     def fresh(self) -> Iterator[list[Tally]]:
         """Lets the body, being traced, update metrics that start at zero; yields their values."""
-        outer = [v._value for v in self._variables]
-        inner = [Tally(v) for v in self._variables]
-        for variable, tally in zip(self._variables, inner, strict=True):
-            variable._value = tally
+        outer = [slot.value for slot in self._slots]
+        inner = [Tally(value) for value in outer]
+        for slot, tally in zip(self._slots, inner, strict=True):
+            slot.put(tally)
         try:
             yield inner
         finally:
-            for variable, value in zip(self._variables, outer, strict=True):
-                variable._value = value
+            for slot, value in zip(self._slots, outer, strict=True):
+                slot.put(value)
+
+    def pack(self, tallies: Sequence[Tally]) -> list[tf.Tensor]:
+        """Returns the values as one flat tensor a dtype, so that a step's result is fetched in few round trips."""
+        return [
+            tf.concat([tf.reshape(tallies[i].tensor, [-1]) for i in chosen], axis=0) for _, chosen in self._by_dtype()
+        ]
 
     def add(self, packed: Sequence[Any]) -> None:
         """Adds what a step returned, which begins with what `pack` made."""
         for (dtype, chosen), flat in zip(self._by_dtype(), packed, strict=False):
-            sizes = [v._value.shape.num_elements() for v in chosen]
-            for variable, part in zip(chosen, tf.split(tf.constant(flat, dtype), sizes), strict=True):
-                variable._value.assign_add(tf.reshape(part, variable._value.shape))
+            tallies = [self._slots[i].value for i in chosen]
+            parts = tf.split(tf.constant(flat, dtype), [tally.shape.num_elements() for tally in tallies])
+            for tally, part in zip(tallies, parts, strict=True):
+                tally.assign_add(tf.reshape(part, tally.shape))
 
-    def pack(self, tallies: Sequence[Tally]) -> list[tf.Tensor]:
-        """Returns the values as one flat tensor a dtype, so that a step's result is fetched in few round trips."""
-        value_of = dict(zip(map(id, self._variables), tallies, strict=True))
-        return [
-            tf.concat([tf.reshape(value_of[id(v)].tensor, [-1]) for v in chosen], axis=0)
-            for _, chosen in self._by_dtype()
-        ]
-
-    def _by_dtype(self) -> list[tuple[str, list[Any]]]:
-        dtypes = sorted({v.dtype for v in self._variables})
-        return [(dtype, [v for v in self._variables if v.dtype == dtype]) for dtype in dtypes]
+    def _by_dtype(self) -> list[tuple[tf.DType, list[int]]]:
+        dtypes = [slot.value.dtype for slot in self._slots]
+        return [(t, [i for i, own in enumerate(dtypes) if own == t]) for t in sorted(set(dtypes), key=lambda t: t.name)]

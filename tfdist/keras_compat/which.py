@@ -88,11 +88,15 @@ def _version(package: str) -> str:
 
 
 def _import_error(error: ImportError) -> Exception:
-    if error.name in ("jax", "jaxlib", "torch", "openvino"):
-        return ValueError(
-            f"expected Keras to run on the TensorFlow backend, received a backend that needs {error.name}; "
-            "set KERAS_BACKEND=tensorflow or leave it unset."
-        )
+    # TensorFlow raises an error of its own in the place of the one that names the missing package.
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, ImportError) and cause.name in ("jax", "jaxlib", "torch", "openvino"):
+            return ValueError(
+                f"expected Keras to run on the TensorFlow backend, received a backend that needs {cause.name}; "
+                "set KERAS_BACKEND=tensorflow or leave it unset."
+            )
+        cause = cause.__cause__ or cause.__context__
     return ImportError(
         f"expected an installed Keras, received: {error}; with TF_USE_LEGACY_KERAS=1 install tfdist[tf-keras]."
     )

@@ -22,7 +22,8 @@ def find_tensorflow_objects() -> list[str]:
         >>> isinstance(find_tensorflow_objects(), list)
         True
     """
-    own = [name for name in sys.modules if name == "__main__" or not _is_library(name)]
+    # `__mp_main__` of multiprocessing is the same module as `__main__`.
+    own = [name for name in sys.modules if name == "__main__" or not (name == "__mp_main__" or _is_library(name))]
     found = []
     for module_name in sorted(own, key=lambda name: (name != "__main__", name)):
         for name, value in list(vars(sys.modules[module_name]).items()):

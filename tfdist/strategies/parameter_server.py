@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from tfdist._log import get_logger
 from tfdist.cluster import ClusterConfig, wait_for_peers, wait_until_gone
+from tfdist.cluster.tasks import CHIEF_JOBS
 from tfdist.keras_compat import check_variable_partitioner, prepare_keras
 from tfdist.strategies.cluster_resolver import cluster_resolver
 from tfdist.strategies.devices import grow_gpu_memory
@@ -78,6 +79,11 @@ def parameter_server(
             f"{', '.join(cluster.jobs) or 'no cluster'}; set TF_CONFIG, or start it with "
             "`tfdist launch --workers 2 --ps 1`."
         )
+    if not any(job in cluster.jobs for job in CHIEF_JOBS):
+        raise ValueError(
+            "expected a cluster with a chief for the strategy parameter_server, received one with "
+            f"{', '.join(cluster.jobs)}; {cluster.task_name} has to know its coordinator, add cluster.chief."
+        )
     check_variable_partitioner(variable_partitioner)
     grow_gpu_memory()
     if cluster.task_type in ("worker", "ps"):
@@ -118,7 +124,7 @@ def _serve(cluster: ClusterConfig, *, startup_timeout_seconds: float) -> None:
             f"{cluster.task_name} expected to serve at its own address {cluster.address}, but TensorFlow could not: "
             f"{error.message}; stop the process that holds the port or choose another. {explain_late_start(error)}"
         ) from error
-    coordinator = next(peer for peer in cluster.peers() if peer.job in ("chief", "master"))
+    coordinator = next(peer for peer in cluster.peers() if peer.job in CHIEF_JOBS)
     get_logger().info(
         "%s serves at %s for the coordinator at %s", cluster.task_name, cluster.address, coordinator.address
     )

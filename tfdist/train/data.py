@@ -113,15 +113,21 @@ def synthetic(data_dir: str | None, *, image_shape: tuple[int, int, int], num_cl
     def load() -> Splits:
         rng = np.random.default_rng(0)
 
+        # Above 256 classes several share a brightness.
+        width = max(1, 256 // num_classes)
+
         def split(count: int) -> tuple[np.ndarray, np.ndarray]:
             labels = rng.integers(0, num_classes, count)
-            noise = rng.integers(0, 256 // num_classes, (count, *image_shape))
-            return (labels.reshape(-1, 1, 1, 1) * (256 // num_classes) + noise).astype(np.uint8), labels
+            noise = rng.integers(0, width, (count, *image_shape))
+            return (labels.reshape(-1, 1, 1, 1) * width + noise).astype(np.uint8), labels
 
         return {"train": split(2048), "eval": split(256)}
 
     shape = "x".join(map(str, image_shape))
-    return _write_once(f"synthetic-{shape}-{num_classes}", load, data_dir)
+    # Some labels may not have come up.
+    return dataclasses.replace(
+        _write_once(f"synthetic-{shape}-{num_classes}", load, data_dir), num_classes=num_classes
+    )
 
 
 def tfrecord(*, train_files: str, eval_files: str, image_shape: tuple[int, int, int], num_classes: int) -> ImageData:

@@ -1,0 +1,134 @@
+"""What a Keras model needs while its steps run on the workers of a parameter-server cluster."""
+
+from __future__ import annotations
+
+import inspect
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tfdist.keras_compat.coordinator_steps import BatchFeed, StepFunction, StepQueue, count_workers
+from tfdist.keras_compat.metric_ledger import MetricLedger, Slot
+
+
+class CoordinatedModel:
+    """The cluster of a model's strategy, and what is under way there; a context that fit and evaluate are called in.
+
+    Args:
+        model: a Keras model made under a parameter-server strategy.
+        slots: where a model's metrics keep their variables.
+
+    Attributes:
+        coordinator: the cluster's ClusterCoordinator.
+        num_workers: how many workers there are.
+        is_open: whether fit or evaluate is being called.
+    """
+
+    def __init__(self, model: Any, slots: Callable[[Any], Sequence[Slot]]) -> None:
+        self.coordinator = tf.distribute.coordinator.ClusterCoordinator(model.distribute_strategy)
+        self.num_workers = count_workers(model.distribute_strategy)
+        self._model: Callable[[], Any] = weakref.ref(model)
+        self._slots = slots
+        self._ledger = MetricLedger([])
+        self._queues: weakref.WeakSet[StepQueue] = weakref.WeakSet()
+        self._depth = 0
+
+    @property
+    def is_open(self) -> bool:
+        return self._depth > 0
+
+    def ledger(self) -> MetricLedger:
+        """Returns the open ledger of the model's metrics as they are now."""
+        slots = self._slots(self._model())
+        if not self._ledger.covers(slots):
+            self._ledger.close()
+            self._ledger = MetricLedger(slots)
+        self._ledger.open()
+        return self._ledger
+
+    def queue_of(self, iterator: Any, step: StepFunction) -> StepQueue:
+        """Returns the queue that runs this step on the batches of an iterator; a queue is its own."""
+        if not isinstance(iterator, StepQueue):
+            iterator = StepQueue(BatchFeed(iterator), num_workers=self.num_workers)
+        iterator.step = step
+        self._queues.add(iterator)
+        return iterator
+
+    def __enter__(self) -> None:
+        self._depth += 1
+
+    def __exit__(self, *_: object) -> None:
+        self._depth -= 1
+        if self._depth == 0:
+            for queue in list(self._queues):
+                queue.drain()
+            self._ledger.close()
+
+
+class CoordinatedFunction:
+    """The train or test function of a model: runs steps on workers, returns the logs up to the next finished one.
+
+    Args:
+        model: the Keras model.
+        step_name: "train_step" or "test_step".
+        coordinated: the model's CoordinatedModel.
+        steps_per_call: how many steps a call makes.
+    """
+
+    def __init__(
+        self, model: Any, step_name: str, coordinated: CoordinatedModel, steps_per_call: Callable[[Any], int]
+    ) -> None:
+        # The model holds this function: a reference back would keep both alive.
+        self._model: Callable[[], Any] = weakref.ref(model)
+        self._step_name = step_name
+        self._coordinated = coordinated
+        self._steps_per_call = steps_per_call
+        self._log_names: list[str] = []
+        self._step = StepFunction(self._run, coordinated.coordinator)
+
+    def _run(self, batch: Any) -> list[tf.Tensor]:
+        """One step, in replica context on a worker: what it adds to the metrics, and logs of the user's own."""
+        model = self._model()
+        ledger = self._coordinated.ledger()
+        with ledger.fresh() as tallies:
+            logs = getattr(model, self._step_name)(batch)
+        if not isinstance(logs, dict):
+            raise ValueError(
+                f"expected {self._step_name} to return a dict of logs on the strategy parameter_server, "
+                f"received {type(logs).__name__}; return a dict."
+            )
+        self._log_names = list(logs)
+        own = [tf.convert_to_tensor(logs[name]) for name in self._own_names(model)]
+        return [*ledger.pack(tallies), *own]
+
+    def _own_names(self, model: Any) -> list[str]:
+        metrics = model.get_metrics_result()
+        return [name for name in self._log_names if name not in metrics]
+
+    def __call__(self, iterator: Any) -> dict[str, Any]:
+        model = self._model()
+        queue = self._coordinated.queue_of(iterator, self._step)
+        outputs: list[Any] = []
+        for step in range(self._steps_per_call(model)):
+            try:
+                outputs = next(queue)
+            except StopIteration:
+                if step == 0:
+                    raise
+                break
+            self._coordinated.ledger().add(outputs)
+        metrics = model.get_metrics_result()
+        own_names = self._own_names(model)
+        own = dict(zip(own_names, outputs[len(outputs) - len(own_names) :], strict=True))
+        return {name: own[name] if name in own else metrics[name] for name in self._log_names}
+
+
+def patch_method(model_class: Any, name: str, replace: Callable[[Callable], Callable]) -> None:
+    """Replaces a method by what `replace` makes of it, keeping its name, documentation and signature."""
+    stock = getattr(model_class, name)
+    method = replace(stock)
+    method.__name__, method.__doc__ = name, stock.__doc__
+    method.__signature__ = inspect.signature(stock)  # type: ignore[attr-defined]
+    setattr(model_class, name, method)

@@ -67,8 +67,9 @@ def _on_read(next_creator: Callable, **kwargs: Any) -> Any:
 
 def _averaging_first(stock: Callable) -> Callable:
     def make_function(self: Any, force: bool = False) -> Any:
-        if self._distribute_strategy is not None and self.built and tf.distribute.in_cross_replica_context():
-            average_statistics(self)
+        if self._distribute_strategy is not None and self.built:
+            with self._distribute_strategy.scope():
+                average_statistics(self)
         return stock(self, force)
 
     make_function.__name__ = stock.__name__

@@ -48,6 +48,7 @@ _applied: list[str] = []
 def all_mends() -> list[Mend]:
     """Returns every mend, in the order in which they are applied."""
     from tfdist.keras_compat import (
+        batch_logs_summed_over_workers,
         batch_statistics_stay_local,
         counter_update_is_read_then_assign,
         logs_reduced_along_an_axis,
@@ -63,6 +64,7 @@ def all_mends() -> list[Mend]:
         counter_update_is_read_then_assign,
         parameter_server_fit_keras3,
         parameter_server_fit_keras2,
+        batch_logs_summed_over_workers,
     )
     return [module.MEND for module in modules]
 

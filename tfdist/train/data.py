@@ -125,9 +125,7 @@ def synthetic(data_dir: str | None, *, image_shape: tuple[int, int, int], num_cl
 
     shape = "x".join(map(str, image_shape))
     # Some labels may not have come up.
-    return dataclasses.replace(
-        _write_once(f"synthetic-{shape}-{num_classes}", load, data_dir), num_classes=num_classes
-    )
+    return dataclasses.replace(_write_once(f"synthetic-{shape}-{num_classes}", load, data_dir), num_classes=num_classes)
 
 
 def tfrecord(*, train_files: str, eval_files: str, image_shape: tuple[int, int, int], num_classes: int) -> ImageData:

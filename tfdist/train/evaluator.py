@@ -31,10 +31,10 @@ def evaluate_checkpoints(model: Any, strategy: Any, data: Any, values: flags.Fla
     """
     final = os.path.join(values.model_dir, "model.keras")
     writer = tf.summary.create_file_writer(os.path.join(values.model_dir, "logs", "evaluator"))
+    started, waiting_since, seen = time.time(), time.monotonic(), 0.0
     with strategy.scope():
         # Without variables it would not take its count of steps from a checkpoint.
         model.optimizer.build(model.trainable_variables)
-    started, waiting_since, seen = time.time(), time.monotonic(), 0.0
     while True:
         is_final = _written(final) >= started
         path = final if is_final else checkpoint

@@ -1,0 +1,86 @@
+"""`tfdist train` on every strategy: what the README's main command does."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.processes import launch, run
+
+# strategy: (launcher's arguments, program's flags, least accuracy on held-out data)
+STRATEGIES = {
+    "one_device": (["--workers", "1"], [], 0.96),
+    "mirrored": (["--workers", "1"], ["--devices=2"], 0.96),
+    "multi_worker_mirrored": (["--workers", "2"], [], 0.97),
+    "parameter_server": (["--workers", "2", "--ps", "1"], [], 0.96),
+    "central_storage": (["--workers", "1"], ["--devices=2"], 0.96),
+}
+
+EVALUATE = """
+import sys
+import numpy as np
+import tensorflow as tf
+from sklearn.datasets import load_digits
+images, labels = load_digits(return_X_y=True)
+held_out = np.arange(len(labels)) % 5 == 0
+images = np.minimum(images[held_out].reshape(-1, 8, 8, 1) * 16, 255).astype("uint8").astype("float32")
+model = tf.keras.models.load_model(sys.argv[1])
+accuracy = (model.predict(images, verbose=0).argmax(axis=1) == labels[held_out]).mean()
+print(f"accuracy {accuracy:.4f}, iterations {int(model.optimizer.iterations.numpy())}")
+"""
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_digits_are_learned_and_the_saved_model_is_the_one_that_was_evaluated(strategy: str, tmp_path: Path) -> None:
+    arguments, flags, least = STRATEGIES[strategy]
+    command = ["-m", "tfdist.train", f"--strategy={strategy}", f"--data_dir={tmp_path}/data", *flags]
+    ended = launch(*arguments, "--", *command, cwd=tmp_path, deadline_seconds=180)
+    assert ended.code == 0
+
+    accuracy = float(re.search(r"accuracy \(held-out\) │ ([\d.]+)", ended.text)[1])
+    steps = int(re.search(r"steps\s+│ (\d+)", ended.text)[1])
+    assert accuracy >= least
+    assert steps == 20 * (1437 // 64)
+
+    lines = re.findall(r"worker \d: (accuracy .*)", ended.text)
+    assert len(set(lines)) <= 1, "workers differ in accuracy, loss or weights"
+    assert len(lines) == (0 if strategy == "parameter_server" else int(arguments[1]))
+
+    folder = tmp_path / "tfdist-model"
+    assert sorted(path.name for path in folder.iterdir()) == ["checkpoint.keras", "logs", "model.keras"]
+    assert list((folder / "logs").rglob("events.out.tfevents.*"))
+    (tmp_path / "evaluate.py").write_text(EVALUATE)
+    loaded = run([sys.executable, "evaluate.py", str(folder / "model.keras")], cwd=tmp_path, deadline_seconds=120)
+    assert f"accuracy {accuracy:.4f}, iterations {steps}" in loaded.text
+
+
+def test_only_the_chief_shows_progress(tmp_path: Path) -> None:
+    flags = ["--epochs=2", f"--data_dir={tmp_path}/data"]
+    ended = launch("--workers", "2", "-m", "tfdist.train", *flags, cwd=tmp_path, deadline_seconds=120)
+    assert ended.code == 0
+    assert "[worker 0] Epoch 2/2" in ended.text
+    assert "[worker 1] Epoch" not in ended.text
+
+
+def test_an_evaluator_evaluates_the_final_model(tmp_path: Path) -> None:
+    flags = ["--epochs=2", f"--data_dir={tmp_path}/data"]
+    ended = launch("--workers", "1", "--evaluator", "-m", "tfdist.train", *flags, cwd=tmp_path, deadline_seconds=150)
+    assert ended.code == 0
+    assert re.search(r"\[evaluator 0\] tfdist: evaluated model.keras: accuracy 0\.", ended.text)
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ["--model=mlp", "--optimizer=sgd", "--learning_rate=0.05", "--precision=mixed_bfloat16"],
+        ["--sync_batch_norm", "--strategy=mirrored", "--devices=2"],
+        ["--data=synthetic", "--image_shape=32,32,3", "--num_classes=4", "--model=resnet50", "--steps_per_epoch=2"],
+    ],
+    ids=["mlp-sgd-bfloat16", "sync_batch_norm", "resnet50"],
+)
+def test_flags_reach_the_training(flags: list[str], tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "tfdist", "train", "--epochs=1", f"--data_dir={tmp_path}/data", *flags]
+    assert run(command, cwd=tmp_path, deadline_seconds=240).code == 0

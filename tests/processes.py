@@ -53,9 +53,7 @@ def finish(process: subprocess.Popen[str], *, deadline_seconds: float) -> Finish
     return Finished(process.returncode, text)
 
 
-def run(
-    command: list[str], *, cwd: Path, deadline_seconds: float, env: dict[str, str] | None = None
-) -> Finished:
+def run(command: list[str], *, cwd: Path, deadline_seconds: float, env: dict[str, str] | None = None) -> Finished:
     """Runs a program to its end."""
     return finish(start(command, cwd=cwd, env=env), deadline_seconds=deadline_seconds)
 

@@ -67,7 +67,7 @@ def all_reduce_from_flags(flag_values: flags.FlagValues = flags.FLAGS) -> AllRed
         timeout_seconds=flag_values.all_reduce_timeout_seconds,
         compression=flag_values.compression,
     )
-    return None if options == AllReduceOptions(compression="none") else options
+    return None if options == AllReduceOptions() else options
 
 
 def strategy_from_flags(flag_values: flags.FlagValues = flags.FLAGS) -> tf.distribute.Strategy:

@@ -22,7 +22,13 @@ STRATEGIES = {
     "mirrored": (["--workers", "1"], "mirrored", 2, SYNCHRONOUS, 1),
     "central_storage": (["--workers", "1"], "central_storage", 2, SYNCHRONOUS, 1),
     "multi_worker_mirrored": (["--workers", "2"], "multi_worker_mirrored", 0, SYNCHRONOUS, 2),
-    "parameter_server with one worker": (["--workers", "1", "--ps", "1"], "parameter_server", 0, SYNCHRONOUS + STEPS_IN_ONE_CALL, 1),
+    "parameter_server with one worker": (
+        ["--workers", "1", "--ps", "1"],
+        "parameter_server",
+        0,
+        SYNCHRONOUS + STEPS_IN_ONE_CALL,
+        1,
+    ),
     "parameter_server with two workers": (["--workers", "2", "--ps", "1"], "parameter_server", 0, ORDER_FREE, 1),
 }
 CELLS = [(name, case) for name, row in STRATEGIES.items() for case in row[3]]

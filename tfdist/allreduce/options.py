@@ -51,9 +51,14 @@ class AllReduceOptions:
                 f"expected all_reduce.compression out of {', '.join(COMPRESSIONS)}, received {self.compression!r}; "
                 "choose one of them."
             )
-        for name in ("num_packs", "bytes_per_pack", "timeout_seconds"):
+        if self.compression == "none":
+            # One way to say it, so that options that ask for nothing compare equal.
+            object.__setattr__(self, "compression", None)
+        for name, kind in (("num_packs", int), ("bytes_per_pack", int), ("timeout_seconds", (int, float))):
             value = getattr(self, name)
-            if value is not None and not value > 0:
+            if value is not None and (isinstance(value, bool) or not isinstance(value, kind) or not value > 0):
+                number = "whole number" if kind is int else "number"
                 raise ValueError(
-                    f"expected all_reduce.{name} to be positive, received {value!r}; leave it out for the default."
+                    f"expected all_reduce.{name} to be a positive {number}, received {value!r}; "
+                    "leave it out for the default."
                 )

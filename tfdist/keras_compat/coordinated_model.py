@@ -37,6 +37,7 @@ class CoordinatedModel:
 
     @property
     def is_open(self) -> bool:
+        """Whether fit or evaluate is being called."""
         return self._depth > 0
 
     def ledger(self) -> MetricLedger:
@@ -108,6 +109,7 @@ class CoordinatedFunction:
         return [name for name in self._log_names if name not in metrics]
 
     def __call__(self, iterator: Any) -> dict[str, Any]:
+        """Makes the steps of one call and returns the logs; StopIteration if there is no data left."""
         model = self._model()
         queue = self._coordinated.queue_of(iterator, self._step)
         outputs: list[Any] = []

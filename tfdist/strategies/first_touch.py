@@ -71,7 +71,8 @@ def _kind(value: Any) -> str | None:
     except Exception:
         # A module may hold objects whose class refuses inspection; they are not what is looked for.
         return None
-    kinds = {"Model": "the model", "Layer": "the layer", "Optimizer": "the optimizer", "Metric": "the metric"}
+    # Layer comes last: in Keras 2 a metric is a layer, and a model is one in both.
+    kinds = {"Model": "the model", "Metric": "the metric", "Optimizer": "the optimizer", "Layer": "the layer"}
     for name, kind in kinds.items():
         if bases & {f"keras.{name}", f"tf_keras.{name}"}:
             return kind

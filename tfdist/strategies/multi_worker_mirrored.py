@@ -54,9 +54,12 @@ def multi_worker_mirrored(
     num_gpus = len(tf.config.list_physical_devices("GPU"))
     options = communication_options(all_reduce, num_gpus=num_gpus)
     if not cluster.is_distributed:
-        return prepare_keras(
-            tf.distribute.MultiWorkerMirroredStrategy(communication_options=options), "multi_worker_mirrored"
+        # An empty cluster by name, so that TensorFlow does not look for TF_CONFIG itself.
+        alone = tf.distribute.cluster_resolver.SimpleClusterResolver(
+            tf.train.ClusterSpec({}), num_accelerators={"GPU": num_gpus}
         )
+        strategy = tf.distribute.MultiWorkerMirroredStrategy(cluster_resolver=alone, communication_options=options)
+        return prepare_keras(strategy, "multi_worker_mirrored")
     wait_for_peers(cluster, timeout_seconds=startup_timeout_seconds, log=get_logger().info)
     try:
         with start_deadline(cluster, timeout_seconds=startup_timeout_seconds):

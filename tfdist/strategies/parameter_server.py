@@ -19,7 +19,6 @@ from tfdist.cluster.tasks import CHIEF_JOBS
 from tfdist.keras_compat import check_variable_partitioner, prepare_keras
 from tfdist.strategies.cluster_resolver import cluster_resolver
 from tfdist.strategies.devices import grow_gpu_memory
-from tfdist.strategies.first_touch import explain_late_start
 from tfdist.strategies.start_deadline import start_deadline
 
 # A server with as many inter-op threads as cores starves on a small machine: its RPCs wait for each other.
@@ -122,7 +121,7 @@ def _serve(cluster: ClusterConfig, *, startup_timeout_seconds: float) -> None:
     except tf.errors.OpError as error:
         raise RuntimeError(
             f"{cluster.task_name} expected to serve at its own address {cluster.address}, but TensorFlow could not: "
-            f"{error.message}; stop the process that holds the port or choose another. {explain_late_start(error)}"
+            f"{error.message}; stop the process that holds the port or choose another."
         ) from error
     coordinator = next(peer for peer in cluster.peers() if peer.job in CHIEF_JOBS)
     get_logger().info(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 
 from absl import flags
 
@@ -15,6 +16,7 @@ def main(argv: list[str]) -> int:
     Args:
         argv: the arguments after `tfdist train`; `--flagfile=FILE` reads more from a file.
     """
+    started = time.time()
     values = flags.FlagValues()
     define_flags(flag_values=values)
     if any(argument in ("-h", "--help", "-help", "--helpfull") for argument in argv):
@@ -35,7 +37,7 @@ def main(argv: list[str]) -> int:
         return 2
     from tfdist.train.program import run
 
-    return run(values)
+    return run(values, started=started)
 
 
 def check_flags(values: flags.FlagValues) -> None:
@@ -57,7 +59,9 @@ def check_flags(values: flags.FlagValues) -> None:
             )
         if not given and name in takes:
             raise ValueError(f"expected --{name} with --data={values.data}, received none; add it.")
-    if values.image_shape and not (len(values.image_shape) == 3 and all(map(str.isdecimal, values.image_shape))):
+    if values.image_shape and not (
+        len(values.image_shape) == 3 and all(size.isdecimal() and int(size) for size in values.image_shape)
+    ):
         raise ValueError(
             f"expected --image_shape as height,width,channels, received {','.join(values.image_shape)}; "
             "write it as 28,28,1."

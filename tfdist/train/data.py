@@ -165,19 +165,17 @@ def _write_once(name: str, load: Callable[[], Splits], data_dir: str | None) -> 
         splits = load()
         folder.parent.mkdir(parents=True, exist_ok=True)
         scratch = Path(tempfile.mkdtemp(prefix=f".{name}-", dir=folder.parent))
-        index: dict[str, Any] = {"image_shape": splits["train"][0].shape[1:]}
-        index["num_classes"] = int(max(labels.max() for _, labels in splits.values())) + 1
-        for split, (images, labels) in splits.items():
-            files = write_tfrecords(_serialize(images, labels), str(scratch / split), num_shards=_SHARDS)
-            index[split] = {"files": [os.path.basename(file) for file in files], "records": len(labels)}
-        (scratch / _INDEX).write_text(json.dumps(index, indent=1))
         try:
+            _write(splits, scratch)
+            # Others may read what this user wrote; mkdtemp alone would not let them.
+            scratch.chmod(0o755)
             scratch.rename(folder)
         except OSError:
-            # Another worker was faster; what it wrote is the same.
-            shutil.rmtree(scratch)
+            # Another worker may have been faster; what it wrote is the same.
             if not (folder / _INDEX).exists():
                 raise
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
     index = json.loads((folder / _INDEX).read_text())
     return ImageData(
         name=name,
@@ -188,6 +186,15 @@ def _write_once(name: str, load: Callable[[], Splits], data_dir: str | None) -> 
         image_shape=tuple(index["image_shape"]),
         num_classes=index["num_classes"],
     )
+
+
+def _write(splits: Splits, folder: Path) -> None:
+    index: dict[str, Any] = {"image_shape": splits["train"][0].shape[1:]}
+    index["num_classes"] = int(max(labels.max() for _, labels in splits.values())) + 1
+    for split, (images, labels) in splits.items():
+        files = write_tfrecords(_serialize(images, labels), str(folder / split), num_shards=_SHARDS)
+        index[split] = {"files": [os.path.basename(file) for file in files], "records": len(labels)}
+    (folder / _INDEX).write_text(json.dumps(index, indent=1))
 
 
 def _serialize(images: np.ndarray, labels: np.ndarray) -> Iterator[bytes]:

@@ -14,9 +14,12 @@ from tfdist._log import get_logger
 from tfdist.input import distribute_files
 
 _POLL_SECONDS = 0.5
+_CLOCK_SLACK_SECONDS = 1.0
 
 
-def evaluate_checkpoints(model: Any, strategy: Any, data: Any, values: flags.FlagValues, *, checkpoint: str) -> int:
+def evaluate_checkpoints(
+    model: Any, strategy: Any, data: Any, values: flags.FlagValues, *, checkpoint: str, started: float
+) -> int:
     """Evaluates every new checkpoint; returns 0 once the final model of this training has been evaluated.
 
     Args:
@@ -25,13 +28,16 @@ def evaluate_checkpoints(model: Any, strategy: Any, data: Any, values: flags.Fla
         data: an ImageData.
         values: the flags of `tfdist train`.
         checkpoint: the file that the training replaces after every epoch.
+        started: when this program began, by time.time(); older files are those of an earlier training.
 
     Raises:
         TimeoutError: if no checkpoint appears for --evaluator_timeout_seconds.
     """
     final = os.path.join(values.model_dir, "model.keras")
     writer = tf.summary.create_file_writer(os.path.join(values.model_dir, "logs", "evaluator"))
-    started, waiting_since, seen = time.time(), time.monotonic(), 0.0
+    waiting_since, seen = time.monotonic(), 0.0
+    # A file system's clock may lag behind.
+    started -= _CLOCK_SLACK_SECONDS
     with strategy.scope():
         # Without variables it would not take its count of steps from a checkpoint.
         model.optimizer.build(model.trainable_variables)

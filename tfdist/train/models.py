@@ -57,7 +57,7 @@ def with_sync_batch_norm(model: Any, name: str) -> Any:
 
 def _import(name: str, *, known: tuple[str, ...]) -> Callable[..., Any]:
     module, _, function = name.partition(":")
-    if not function:
+    if not module or not function:
         raise ValueError(
             f"expected a model out of {', '.join(known)}, or package.module:function, received {name!r}; name one."
         )

@@ -14,11 +14,12 @@ from tfdist.flags import strategy_from_flags
 from tfdist.train.summary import Summary, weights_checksum
 
 
-def run(values: flags.FlagValues) -> int:
+def run(values: flags.FlagValues, *, started: float) -> int:
     """Trains as the flags say and prints a summary; returns the exit code.
 
     Args:
         values: parsed flags of all groups, see tfdist.flags.define_flags.
+        started: when the program began, by time.time().
     """
     # The strategy comes first: it must be built before anything else touches TensorFlow.
     strategy = strategy_from_flags(values)
@@ -55,7 +56,7 @@ def run(values: flags.FlagValues) -> int:
     if cluster.is_evaluator:
         from tfdist.train.evaluator import evaluate_checkpoints
 
-        return evaluate_checkpoints(model, strategy, data, values, checkpoint=checkpoint)
+        return evaluate_checkpoints(model, strategy, data, values, checkpoint=checkpoint, started=started)
 
     timer = StepTimer()
     callbacks: list[Any] = [timer, ChiefCheckpoint(checkpoint)]

@@ -34,7 +34,7 @@ def new_model(run, *, optimizer=None, metrics=("accuracy",), model_class=None, *
         model.compile(
             optimizer=optimizer() if optimizer else adam(),
             loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-            metrics=[metric() if callable(metric) else metric for metric in metrics],
+            metrics=[metric() if callable(metric) else metric for metric in metrics] or None,
             **compile_options,
         )
     return model
@@ -67,7 +67,9 @@ class Run:
             else:
                 per_replica = context.get_per_replica_batch_size(BATCH)
                 rows = BATCH // pipelines
-                data = data.batch(BATCH).map(lambda x, y: (x[own * rows : (own + 1) * rows], y[own * rows : (own + 1) * rows]))
+                data = data.batch(BATCH).map(
+                    lambda x, y: (x[own * rows : (own + 1) * rows], y[own * rows : (own + 1) * rows])
+                )
                 data = data.unbatch().batch(per_replica)
             return data.repeat() if repeat else data
 
@@ -152,7 +154,11 @@ def fit_own_train_step(run):
 
     model = new_model(run, model_class=Own, metrics=())
     history = model.fit(run.dataset(), epochs=1, verbose=0)
-    return {"weights": weights(model), "logs": sorted(history.history), "iterations": trained(model, history)["iterations"]}
+    return {
+        "weights": weights(model),
+        "logs": sorted(history.history),
+        "iterations": trained(model, history)["iterations"],
+    }
 
 
 def callbacks(run):

@@ -1,0 +1,156 @@
+"""What all tests share: TensorFlow with four logical CPUs, and child processes with a hard deadline.
+
+Importing this imports no TensorFlow, so that the tests of launch and cluster stay light.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+import tfdist
+
+# Far above what any child needs: only a hang reaches it, and then the test fails.
+DEADLINE_SECONDS = 120.0
+
+# What would make a test depend on where it runs.
+SURROUNDINGS = ("TF_CONFIG", "TPU_NAME", "COLAB_TPU_ADDR", "TPU_ACCELERATOR_TYPE")
+
+
+@dataclass(frozen=True)
+class Finished:
+    code: int
+    out: str
+    err: str
+
+
+class Child:
+    """A Python process with a session of its own, whose output goes to files."""
+
+    def __init__(self, process: subprocess.Popen[bytes], out: Path, err: Path) -> None:
+        self._process, self._out, self._err = process, out, err
+
+    def end(self) -> Finished:
+        """Waits for its end; a hang is a failure, and kills whatever it has started."""
+        try:
+            self._process.wait(DEADLINE_SECONDS)
+        except subprocess.TimeoutExpired:
+            pytest.fail(f"a child did not end in {DEADLINE_SECONDS:g} s:\n{self._text()}")
+        finally:
+            self.kill()
+        # pytest shows it if the test fails.
+        print(self._text())
+        return Finished(self._process.returncode, self._out.read_text(), self._err.read_text())
+
+    def kill(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait(DEADLINE_SECONDS)
+
+    def _text(self) -> str:
+        out, err = (path.read_text(errors="replace") for path in (self._out, self._err))
+        return f"{out}\n---- stderr ----\n{err}"
+
+
+class Children:
+    """Starts Python programs, and ends those that a test leaves running."""
+
+    def __init__(self, place: Path) -> None:
+        self._place = place
+        self._started: list[Child] = []
+
+    def start(self, program: str, *args: str, env: dict[str, str] | None = None) -> Child:
+        """Starts a program given as text."""
+        file = self._place / f"program{len(self._started)}.py"
+        file.write_text(textwrap.dedent(program))
+        return self.start_command(str(file), *args, env=env)
+
+    def start_command(self, *args: str, env: dict[str, str] | None = None) -> Child:
+        """Starts `python ARGS`."""
+        number = len(self._started)
+        out, err = (self._place / f"child{number}.{stream}" for stream in ("out", "err"))
+        base = {key: value for key, value in os.environ.items() if key not in SURROUNDINGS}
+        base["PYTHONPATH"] = str(Path(tfdist.__file__).parents[1])
+        base["CUDA_VISIBLE_DEVICES"] = "-1"
+        base["TF_CPP_MIN_LOG_LEVEL"] = "2"
+        with out.open("wb") as out_file, err.open("wb") as err_file:
+            process = subprocess.Popen(
+                [sys.executable, *args],
+                cwd=self._place,
+                env={**base, **(env or {})},
+                stdin=subprocess.DEVNULL,
+                stdout=out_file,
+                stderr=err_file,
+                start_new_session=True,
+            )
+        self._started.append(Child(process, out, err))
+        return self._started[-1]
+
+    def run(self, program: str, *args: str, env: dict[str, str] | None = None) -> Finished:
+        """Runs a program given as text to its end."""
+        return self.start(program, *args, env=env).end()
+
+    def clean_up(self) -> None:
+        for child in self._started:
+            child.kill()
+
+
+@pytest.fixture
+def children(tmp_path: Path) -> Iterator[Children]:
+    place = tmp_path / "children"
+    place.mkdir()
+    result = Children(place)
+    yield result
+    result.clean_up()
+
+
+@pytest.fixture(scope="module")
+def module_children(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Children]:
+    result = Children(tmp_path_factory.mktemp("children"))
+    yield result
+    result.clean_up()
+
+
+@pytest.fixture(scope="session")
+def four_cpus() -> None:
+    """Splits the CPU of this process in four, which TensorFlow allows only before it starts."""
+    os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
+    import tensorflow as tf
+
+    cpu = tf.config.list_physical_devices("CPU")[0]
+    tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 4)
+    assert len(tf.config.list_logical_devices("CPU")) == 4
+
+
+@pytest.fixture
+def no_surroundings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Takes away what the environment may say about a cluster or a TPU."""
+    for name in SURROUNDINGS:
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def free_ports() -> Iterator:
+    """Gives ports that stay free for the test: bound the way a launcher holds them, and not listening."""
+    with contextlib.ExitStack() as stack:
+
+        def hold(count: int) -> list[int]:
+            ports = []
+            for _ in range(count):
+                holder = stack.enter_context(socket.socket())
+                holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                holder.bind(("127.0.0.1", 0))
+                ports.append(holder.getsockname()[1])
+            return ports
+
+        yield hold

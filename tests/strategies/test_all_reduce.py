@@ -1,0 +1,169 @@
+from __future__ import annotations
+
+import re
+
+import pytest
+import tensorflow as tf
+
+from tfdist import AllReduceOptions, create_strategy
+from tfdist.allreduce.options import ALGORITHMS
+from tfdist.strategies.all_reduce import communication_options, cross_device_ops, refuse_all_reduce
+
+IMPLEMENTATION = tf.distribute.experimental.CommunicationImplementation
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"algorithm": "tree"}, f"algorithm out of {', '.join(ALGORITHMS)}, received 'tree'; choose one of them."),
+        ({"compression": "fp16"}, "compression out of none, received 'fp16'; choose one of them."),
+        ({"num_packs": 0}, "num_packs to be a positive whole number, received 0; leave it out for the default."),
+        (
+            {"bytes_per_pack": -1},
+            "bytes_per_pack to be a positive whole number, received -1; leave it out for the default.",
+        ),
+        (
+            {"timeout_seconds": 0.0},
+            "timeout_seconds to be a positive number, received 0.0; leave it out for the default.",
+        ),
+        ({"timeout_seconds": float("nan")}, "timeout_seconds to be a positive number, received nan; leave it out for "),
+    ],
+)
+def test_options_that_mean_nothing_are_refused(options, message):
+    with pytest.raises(ValueError, match=re.escape("expected all_reduce." + message)):
+        AllReduceOptions(**options)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_every_algorithm_can_be_written_down(algorithm):
+    options = AllReduceOptions(algorithm=algorithm, num_packs=2, compression="none")
+    assert options == AllReduceOptions(algorithm=algorithm, num_packs=2, compression="none")
+    assert hash(options) is not None
+
+
+@pytest.mark.parametrize(
+    ("options", "num_gpus", "kind"),
+    [
+        (None, 0, type(None)),
+        (AllReduceOptions(), 2, type(None)),
+        (AllReduceOptions(algorithm="nccl"), 2, tf.distribute.NcclAllReduce),
+        (AllReduceOptions(algorithm="nccl", num_packs=2), 2, tf.distribute.NcclAllReduce),
+        (AllReduceOptions(algorithm="hierarchical_copy"), 0, tf.distribute.HierarchicalCopyAllReduce),
+        (AllReduceOptions(algorithm="reduction_to_one_device"), 0, tf.distribute.ReductionToOneDevice),
+    ],
+)
+def test_what_a_mirrored_strategy_makes_of_them(options, num_gpus, kind):
+    assert type(cross_device_ops(options, num_gpus=num_gpus)) is kind
+
+
+@pytest.mark.parametrize("algorithm", ["nccl", "hierarchical_copy"])
+def test_the_number_of_packs_reaches_tensorflow(algorithm):
+    ops = cross_device_ops(AllReduceOptions(algorithm=algorithm, num_packs=7), num_gpus=2)
+    assert ops._num_packs == 7
+
+
+@pytest.mark.parametrize("algorithm", ["hierarchical_copy", "reduction_to_one_device"])
+def test_a_mirrored_strategy_sums_with_each_algorithm(algorithm):
+    strategy = create_strategy("mirrored", devices=2, all_reduce=AllReduceOptions(algorithm=algorithm))
+
+    @tf.function
+    def step():
+        def replica():
+            context = tf.distribute.get_replica_context()
+            own = tf.cast(context.replica_id_in_sync_group, tf.float32) + 1.0
+            return context.all_reduce(tf.distribute.ReduceOp.SUM, own)
+
+        return strategy.run(replica)
+
+    assert [value.numpy() for value in strategy.experimental_local_results(step())] == [3.0, 3.0]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"algorithm": "nccl"},
+            "expected GPUs for all_reduce.algorithm='nccl', received a mirrored strategy on CPUs; use 'auto', ",
+        ),
+        (
+            {"algorithm": "ring"},
+            "expected an all_reduce.algorithm of a mirrored strategy (auto, nccl, hierarchical_copy, "
+            "reduction_to_one_device), received 'ring'; the ring works across workers, with multi_worker_mirrored.",
+        ),
+        (
+            {"bytes_per_pack": 1024},
+            "expected no all_reduce.bytes_per_pack for the strategy mirrored, received 1024; "
+            "only a reduction across workers uses it, leave it out.",
+        ),
+        (
+            {"timeout_seconds": 5.0},
+            "expected no all_reduce.timeout_seconds for the strategy mirrored, received 5.0; "
+            "only a reduction across workers uses it, leave it out.",
+        ),
+        (
+            {"algorithm": "reduction_to_one_device", "num_packs": 2},
+            "expected no all_reduce.num_packs for the strategy mirrored, received 2; "
+            "the algorithm 'reduction_to_one_device' does not pack, leave it out.",
+        ),
+        (
+            {"num_packs": 2},
+            "expected no all_reduce.num_packs for the strategy mirrored, received 2; "
+            "the algorithm 'auto' does not pack, leave it out.",
+        ),
+    ],
+)
+def test_what_a_mirrored_strategy_refuses(options, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        create_strategy("mirrored", devices=2, all_reduce=AllReduceOptions(**options))
+
+
+@pytest.mark.parametrize(
+    ("options", "num_gpus", "implementation", "bytes_per_pack", "timeout_seconds"),
+    [
+        (None, 0, IMPLEMENTATION.AUTO, 0, None),
+        (AllReduceOptions(), 1, IMPLEMENTATION.AUTO, 0, None),
+        (AllReduceOptions(algorithm="ring", bytes_per_pack=4096), 0, IMPLEMENTATION.RING, 4096, None),
+        (AllReduceOptions(algorithm="nccl", timeout_seconds=5.0), 1, IMPLEMENTATION.NCCL, 0, 5.0),
+    ],
+)
+def test_what_workers_make_of_them(options, num_gpus, implementation, bytes_per_pack, timeout_seconds):
+    made = communication_options(options, num_gpus=num_gpus)
+    assert (made.implementation, made.bytes_per_pack, made.timeout_seconds) == (
+        implementation,
+        bytes_per_pack,
+        timeout_seconds,
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"algorithm": "nccl"},
+            "expected GPUs for all_reduce.algorithm='nccl', received a worker without one; use 'auto' or 'ring'.",
+        ),
+        (
+            {"algorithm": "hierarchical_copy"},
+            "expected an all_reduce.algorithm that works across workers (auto, ring, nccl), received "
+            "'hierarchical_copy'; it reduces within one process, use it with the mirrored strategy.",
+        ),
+        (
+            {"algorithm": "reduction_to_one_device"},
+            "expected an all_reduce.algorithm that works across workers (auto, ring, nccl), received "
+            "'reduction_to_one_device'; it reduces within one process, use it with the mirrored strategy.",
+        ),
+        (
+            {"num_packs": 2},
+            "expected no all_reduce.num_packs for the strategy multi_worker_mirrored, received 2; "
+            "packs across workers are set by bytes_per_pack, leave it out.",
+        ),
+    ],
+)
+def test_what_workers_refuse(options, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        create_strategy("multi_worker_mirrored", all_reduce=AllReduceOptions(**options))
+
+
+def test_no_options_are_no_refusal():
+    refuse_all_reduce("one_device", None)
+    refuse_all_reduce("one_device", AllReduceOptions())

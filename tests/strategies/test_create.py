@@ -1,0 +1,147 @@
+from __future__ import annotations
+
+import importlib
+import re
+
+import pytest
+import tensorflow as tf
+
+from tfdist import AllReduceOptions, create_strategy
+from tfdist.cluster import ClusterConfig
+from tfdist.strategies import STRATEGY_NAMES
+
+RING = AllReduceOptions(algorithm="ring")
+
+
+def partitioner(*_, **__):
+    raise AssertionError("no strategy here has a use for it")
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "kind", "replicas"),
+    [
+        ("one_device", {}, tf.distribute.OneDeviceStrategy, 1),
+        ("one_device", {"devices": ["CPU:1"]}, tf.distribute.OneDeviceStrategy, 1),
+        ("mirrored", {}, tf.distribute.MirroredStrategy, 1),
+        ("mirrored", {"devices": 2}, tf.distribute.MirroredStrategy, 2),
+        ("mirrored", {"devices": 4}, tf.distribute.MirroredStrategy, 4),
+        ("mirrored", {"devices": ["/CPU:3", "cpu:1"]}, tf.distribute.MirroredStrategy, 2),
+        ("central_storage", {"devices": 2}, tf.distribute.experimental.CentralStorageStrategy, 2),
+        ("multi_worker_mirrored", {}, tf.distribute.MultiWorkerMirroredStrategy, 1),
+        ("auto", {}, tf.distribute.OneDeviceStrategy, 1),
+        ("auto", {"devices": 2}, tf.distribute.MirroredStrategy, 2),
+    ],
+)
+def test_a_name_gives_its_strategy(name, options, kind, replicas):
+    strategy = create_strategy(name, **options)
+    assert isinstance(strategy, kind)
+    assert strategy.num_replicas_in_sync == replicas
+
+
+def test_one_device_computes_where_it_is_told():
+    strategy = create_strategy("one_device", devices=["CPU:3"])
+    where = strategy.run(lambda: tf.constant(1.0) + 1.0).device
+    assert where.endswith("CPU:3")
+
+
+def test_mirrored_replicas_compute_on_the_devices_named():
+    strategy = create_strategy("mirrored", devices=["CPU:3", "CPU:1"])
+    values = strategy.experimental_local_results(strategy.run(lambda: tf.constant(1.0) + 1.0))
+    assert [value.device[-5:] for value in values] == ["CPU:3", "CPU:1"]
+
+
+def test_central_storage_keeps_its_variables_on_the_cpu():
+    strategy = create_strategy("central_storage", devices=2)
+    with strategy.scope():
+        variable = tf.Variable(1.0)
+    assert variable.device.endswith("CPU:0")
+
+
+def test_one_device_refuses_several():
+    with pytest.raises(
+        ValueError, match=re.escape("expected one device for the strategy one_device, received 2; use ")
+    ):
+        create_strategy("one_device", devices=2)
+
+
+def test_an_unknown_name_is_refused():
+    with pytest.raises(
+        ValueError,
+        match=re.escape(
+            f"expected a strategy out of {', '.join(STRATEGY_NAMES)}, received 'mirorred'; choose one of them."
+        ),
+    ):
+        create_strategy("mirorred")
+
+
+@pytest.mark.parametrize("seconds", [0, -1.0, float("nan")])
+@pytest.mark.parametrize("name", ["auto", "one_device", "multi_worker_mirrored"])
+def test_a_startup_timeout_that_is_not_positive_is_refused(name, seconds):
+    with pytest.raises(
+        ValueError, match=f"expected startup_timeout_seconds to be positive, received {seconds!r}; leave"
+    ):
+        create_strategy(name, startup_timeout_seconds=seconds)
+
+
+@pytest.mark.parametrize(
+    ("name", "option", "value", "takers"),
+    [
+        ("multi_worker_mirrored", "devices", 2, "one_device, mirrored, central_storage"),
+        ("parameter_server", "devices", ["CPU:0"], "one_device, mirrored, central_storage"),
+        ("tpu", "devices", 2, "one_device, mirrored, central_storage"),
+        ("mirrored", "tpu", "my-tpu", "tpu"),
+        ("one_device", "tpu", "local", "tpu"),
+        ("multi_worker_mirrored", "tpu", "my-tpu", "tpu"),
+        ("mirrored", "variable_partitioner", partitioner, "parameter_server"),
+        ("auto", "variable_partitioner", partitioner, "parameter_server"),
+    ],
+)
+def test_an_option_that_a_strategy_does_not_take_is_refused(name, option, value, takers):
+    chosen = "one_device" if name == "auto" else name
+    with pytest.raises(
+        ValueError,
+        match=re.escape(f"expected no {option} for the strategy {chosen}, received {value!r}; only {takers} takes it."),
+    ):
+        create_strategy(name, **{option: value})
+
+
+@pytest.mark.parametrize("name", ["one_device", "central_storage", "parameter_server", "tpu", "auto"])
+def test_all_reduce_is_refused_where_there_is_none_to_choose(name):
+    chosen = "one_device" if name == "auto" else name
+    with pytest.raises(
+        ValueError,
+        match=re.escape(f"expected no all_reduce options for the strategy {chosen}, received {RING}; ")
+        + ".*leave them out",
+    ):
+        create_strategy(name, all_reduce=RING)
+
+
+@pytest.mark.parametrize("name", ["one_device", "central_storage"])
+def test_all_reduce_options_that_ask_for_nothing_are_taken(name):
+    create_strategy(name, all_reduce=AllReduceOptions())
+
+
+def test_auto_gives_the_evaluator_a_strategy_of_its_own():
+    evaluator = ClusterConfig(jobs={"chief": ["a:1"], "worker": ["b:1"], "ps": ["c:1"]}, task_type="evaluator")
+    assert isinstance(create_strategy("auto", cluster=evaluator), tf.distribute.OneDeviceStrategy)
+
+
+def test_auto_reads_tf_config(monkeypatch):
+    monkeypatch.setenv("TF_CONFIG", '{"cluster": {"worker": ["a:1"]}, "task": {"type": "worker", "index": 1}}')
+    with pytest.raises(ValueError, match=r"TF_CONFIG: expected task\.index"):
+        create_strategy("auto")
+
+
+def test_auto_logs_one_line(caplog):
+    with caplog.at_level("INFO", logger="tfdist"):
+        create_strategy("auto", devices=2)
+    assert [record.getMessage() for record in caplog.records] == ["strategy mirrored: 2 devices asked for"]
+
+
+@pytest.mark.parametrize("name", ["one_device", "mirrored", "central_storage", "multi_worker_mirrored"])
+def test_every_strategy_passes_through_prepare_keras(name, monkeypatch):
+    module = importlib.import_module(f"tfdist.strategies.{name}")
+    seen = []
+    monkeypatch.setattr(module, "prepare_keras", lambda strategy, kind: seen.append((strategy, kind)) or strategy)
+    strategy = create_strategy(name)
+    assert seen == [(strategy, name)]

@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+import importlib
+import re
+import types
+
+import pytest
+import tensorflow as tf
+
+from tfdist import create_strategy
+from tfdist.cluster import ClusterConfig
+from tfdist.strategies.devices import choose_devices, grow_gpu_memory
+
+
+@pytest.fixture
+def calls():
+    return []
+
+
+@pytest.fixture
+def two_gpus(monkeypatch, calls):
+    """A machine that seems to have two GPUs; records what is done with them."""
+    stock = tf.config.list_physical_devices
+    gpus = [types.SimpleNamespace(name=f"/physical_device:GPU:{i}", device_type="GPU") for i in range(2)]
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind=None: gpus if kind == "GPU" else stock(kind))
+    monkeypatch.setattr(
+        tf.config.experimental, "set_memory_growth", lambda gpu, enable: calls.append((gpu.name[-5:], enable))
+    )
+    return gpus
+
+
+@pytest.mark.parametrize(
+    ("devices", "message"),
+    [
+        (0, "expected devices to be at least 1, received 0; leave it out for all of them."),
+        (-3, "expected devices to be at least 1, received -3; leave it out for all of them."),
+        (True, "expected devices to be at least 1, received True; leave it out for all of them."),
+        ("CPU:0", "expected devices to be a number or a list of names, received 'CPU:0'; write ['CPU:0']."),
+        (["XPU:0"], "expected a device name such as 'GPU:0' or 'CPU:1', received 'XPU:0'; write it so."),
+        (["CPU"], "expected a device name such as 'GPU:0' or 'CPU:1', received 'CPU'; write it so."),
+        (["CPU:0", "/device:cpu:0"], "expected each device once, received CPU:0 more than once; name it once."),
+        (
+            ["GPU:5", "CPU:0"],
+            "expected devices of this machine, which has 0 GPUs, received GPU:5; name others.",
+        ),
+        ([], "expected at least one device, received an empty list; leave it out for all of them."),
+    ],
+)
+@pytest.mark.parametrize("name", ["mirrored", "central_storage", "one_device", "auto"])
+def test_devices_that_make_no_sense_are_refused(name, devices, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        create_strategy(name, devices=devices)
+
+
+def test_names_are_read_however_tensorflow_writes_them():
+    assert choose_devices(["/cpu:0", "/device:CPU:2", " CPU:01 "]) == ["CPU:0", "CPU:2", "CPU:1"]
+
+
+def test_a_number_means_cpus_where_there_is_no_gpu():
+    assert choose_devices(3) == ["CPU:0", "CPU:1", "CPU:2"]
+    assert choose_devices(None) == ["CPU:0"]
+
+
+def test_a_number_means_gpus_where_there_are_some(two_gpus):
+    assert choose_devices(None) == ["GPU:0", "GPU:1"]
+    assert choose_devices(1) == ["GPU:0"]
+    assert choose_devices(["GPU:1", "CPU:0"]) == ["GPU:1", "CPU:0"]
+
+
+def test_more_than_the_gpus_are_refused(two_gpus):
+    with pytest.raises(ValueError, match="expected at most 2 devices, as many as there are GPUs, received 3; ask for"):
+        choose_devices(3)
+
+
+@pytest.mark.parametrize(
+    ("name", "owner", "attribute"),
+    [
+        ("one_device", tf.distribute, "OneDeviceStrategy"),
+        ("mirrored", tf.distribute, "MirroredStrategy"),
+        ("central_storage", tf.distribute.experimental, "CentralStorageStrategy"),
+        ("multi_worker_mirrored", tf.distribute, "MultiWorkerMirroredStrategy"),
+    ],
+)
+def test_gpu_memory_grows_before_the_strategy_is_built(name, owner, attribute, two_gpus, calls, monkeypatch):
+    module = importlib.import_module(f"tfdist.strategies.{name}")
+    monkeypatch.setattr(module, "prepare_keras", lambda strategy, kind: strategy)
+    monkeypatch.setattr(owner, attribute, lambda *_, **__: calls.append(attribute))
+    create_strategy(name)
+    assert calls == [("GPU:0", True), ("GPU:1", True), attribute]
+
+
+def test_gpu_memory_grows_before_a_parameter_server_is_built(two_gpus, calls, monkeypatch):
+    module = importlib.import_module("tfdist.strategies.parameter_server")
+    monkeypatch.setattr(module, "prepare_keras", lambda strategy, kind: strategy)
+    monkeypatch.setattr(module, "wait_for_peers", lambda *_, **__: calls.append("peers"))
+    built = types.SimpleNamespace(num_replicas_in_sync=1)
+    monkeypatch.setattr(module, "ParameterServerStrategy", lambda *_, **__: calls.append("strategy") or built)
+    jobs = {"chief": ["localhost:1"], "worker": ["localhost:2"], "ps": ["localhost:3"]}
+    assert create_strategy("parameter_server", cluster=ClusterConfig(jobs=jobs, task_type="chief")) is built
+    assert calls == [("GPU:0", True), ("GPU:1", True), "peers", "strategy"]
+
+
+def test_gpus_in_use_already_are_a_warning(two_gpus, monkeypatch, caplog):
+    def refuse(gpu, enable):
+        raise RuntimeError("Physical devices cannot be modified after being initialized")
+
+    monkeypatch.setattr(tf.config.experimental, "set_memory_growth", refuse)
+    grow_gpu_memory()
+    assert len(caplog.records) == 2
+    assert "GPU memory growth stays as it was: TensorFlow was touched first by: " in caplog.text

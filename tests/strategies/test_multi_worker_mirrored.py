@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+import re
+import socket
+
+import pytest
+
+from tfdist import create_strategy
+from tfdist.cluster import ClusterConfig, PeerTimeoutError, PortInUseError
+from tfdist.strategies import multi_worker_mirrored
+
+
+def test_a_cluster_with_parameter_servers_is_refused():
+    jobs = {"chief": ["a:1"], "worker": ["b:1"], "ps": ["c:1"]}
+    with pytest.raises(
+        ValueError, match=r"expected a cluster of workers for .*received one with job ps; use 'parameter"
+    ):
+        multi_worker_mirrored(cluster=ClusterConfig(jobs=jobs, task_type="worker"))
+
+
+def test_the_evaluator_is_refused():
+    cluster = ClusterConfig(jobs={"worker": ["a:1", "b:1"], "evaluator": ["c:1"]}, task_type="evaluator")
+    with pytest.raises(
+        ValueError,
+        match=re.escape(
+            "expected a task that trains (chief or worker), received the evaluator; "
+            "use 'auto' or 'one_device' in the evaluator."
+        ),
+    ):
+        create_strategy("multi_worker_mirrored", cluster=cluster)
+
+
+def test_a_port_already_taken_is_an_error_at_once():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        cluster = ClusterConfig(jobs={"worker": [f"127.0.0.1:{port}", "127.0.0.1:1"]}, task_type="worker")
+        with pytest.raises(PortInUseError, match=f"worker 0 .*{port}"):
+            create_strategy("multi_worker_mirrored", cluster=cluster)
+
+
+def test_a_peer_that_does_not_answer_is_named(free_ports):
+    own, other = free_ports(2)
+    cluster = ClusterConfig(jobs={"worker": [f"127.0.0.1:{own}", f"127.0.0.1:{other}"]}, task_type="worker")
+    with pytest.raises(
+        TimeoutError,
+        match=re.escape(f"worker 1 at 127.0.0.1:{other} did not answer in 2 s (connection refused); start it"),
+    ):
+        create_strategy("auto", cluster=cluster, startup_timeout_seconds=2)
+
+
+def test_a_host_that_does_not_resolve_is_named(free_ports):
+    (own,) = free_ports(1)
+    cluster = ClusterConfig(
+        jobs={"chief": [f"127.0.0.1:{own}"], "worker": ["no-such-host.invalid:2222"]}, task_type="chief"
+    )
+    with pytest.raises(
+        PeerTimeoutError,
+        match=re.escape("worker 0 at no-such-host.invalid:2222 did not answer in 2 s (name does not resolve); check"),
+    ):
+        create_strategy("multi_worker_mirrored", cluster=cluster, startup_timeout_seconds=2)

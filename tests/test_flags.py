@@ -1,0 +1,161 @@
+from __future__ import annotations
+
+import re
+
+import pytest
+from absl import flags
+
+from tfdist import AllReduceOptions
+from tfdist.flags import GROUPS, all_reduce_from_flags, define_flags, strategy_from_flags
+
+NAMES = {
+    "strategy": {
+        "strategy",
+        "devices",
+        "all_reduce",
+        "num_packs",
+        "bytes_per_pack",
+        "all_reduce_timeout_seconds",
+        "compression",
+        "tpu",
+        "startup_timeout_seconds",
+    },
+    "training": {
+        "global_batch_size",
+        "epochs",
+        "optimizer",
+        "learning_rate",
+        "momentum",
+        "precision",
+        "sync_batch_norm",
+        "seed",
+        "model_dir",
+    },
+    "program": {
+        "model",
+        "data",
+        "data_dir",
+        "train_files",
+        "eval_files",
+        "image_shape",
+        "num_classes",
+        "steps_per_epoch",
+        "evaluator_timeout_seconds",
+    },
+}
+
+
+def parsed(*argv):
+    values = flags.FlagValues()
+    define_flags(groups=("strategy",), flag_values=values)
+    values(["program", *argv])
+    return values
+
+
+@pytest.fixture
+def asked(monkeypatch, four_cpus):
+    """Records what create_strategy is asked for."""
+    from tfdist import strategies
+
+    seen = []
+    monkeypatch.setattr(strategies, "create_strategy", lambda name, **options: seen.append((name, options)))
+    return seen
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_a_group_defines_its_flags_and_no_others(group):
+    values = flags.FlagValues()
+    define_flags(groups=(group,), flag_values=values)
+    assert set(values) == NAMES[group]
+    assert all(values[name].help for name in values)
+
+
+def test_all_groups_fit_together():
+    values = flags.FlagValues()
+    define_flags(flag_values=values)
+    assert set(values) == set.union(*NAMES.values())
+
+
+@pytest.mark.parametrize("groups", [("stategy",), ("strategy", "data", "more")])
+def test_an_unknown_group_is_refused(groups):
+    unknown = ", ".join(sorted(set(groups) - set(GROUPS)))
+    message = f"expected groups out of strategy, training, program, received {unknown}; name others."
+    values = flags.FlagValues()
+    with pytest.raises(ValueError, match=re.escape(message)):
+        define_flags(groups=groups, flag_values=values)
+    assert len(values) == 0
+
+
+def test_the_names_are_those_of_create_strategy(four_cpus):
+    from tfdist.flags import _STRATEGIES
+    from tfdist.strategies import STRATEGY_NAMES
+
+    assert _STRATEGIES == STRATEGY_NAMES
+
+
+@pytest.mark.parametrize(
+    ("argv", "expected"),
+    [
+        ([], None),
+        (["--all_reduce=auto", "--compression=none"], None),
+        (["--all_reduce=ring"], AllReduceOptions(algorithm="ring", compression="none")),
+        (
+            ["--num_packs=2", "--bytes_per_pack=3", "--all_reduce_timeout_seconds=4"],
+            AllReduceOptions(num_packs=2, bytes_per_pack=3, timeout_seconds=4.0, compression="none"),
+        ),
+    ],
+)
+def test_all_reduce_from_flags(argv, expected):
+    assert all_reduce_from_flags(parsed(*argv)) == expected
+
+
+@pytest.mark.parametrize(
+    ("argv", "devices"),
+    [
+        ([], None),
+        (["--devices="], None),
+        (["--devices=2"], 2),
+        (["--devices=CPU:0"], ["CPU:0"]),
+        (["--devices=CPU:0,CPU:1"], ["CPU:0", "CPU:1"]),
+        (["--devices=2,3"], ["2", "3"]),
+    ],
+)
+def test_devices_reach_create_strategy(argv, devices, asked):
+    strategy_from_flags(parsed("--strategy=mirrored", *argv))
+    ((name, options),) = asked
+    assert (name, options["devices"]) == ("mirrored", devices)
+
+
+def test_the_other_options_reach_create_strategy(asked):
+    strategy_from_flags(parsed("--strategy=tpu", "--tpu=mine", "--startup_timeout_seconds=9", "--num_packs=2"))
+    all_reduce = AllReduceOptions(num_packs=2, compression="none")
+    assert asked == [
+        ("tpu", {"devices": None, "all_reduce": all_reduce, "tpu": "mine", "startup_timeout_seconds": 9.0})
+    ]
+
+
+@pytest.mark.parametrize(("argv", "replicas"), [(["--devices=2"], 2), (["--devices=CPU:0,CPU:1,CPU:3"], 3), ([], 1)])
+def test_a_strategy_comes_of_it(argv, replicas, four_cpus, no_surroundings):
+    assert strategy_from_flags(parsed("--strategy=mirrored", *argv)).num_replicas_in_sync == replicas
+
+
+def test_no_devices_at_all_are_refused(four_cpus, no_surroundings):
+    with pytest.raises(ValueError, match="expected devices to be at least 1, received 0; leave it out for all of them"):
+        strategy_from_flags(parsed("--strategy=mirrored", "--devices=0"))
+
+
+@pytest.mark.parametrize(
+    "argument",
+    [
+        "--strategy=horovod",
+        "--all_reduce=tree",
+        "--num_packs=0",
+        "--bytes_per_pack=0",
+        "--all_reduce_timeout_seconds=-1",
+        "--startup_timeout_seconds=-1",
+        "--compression=fp16",
+    ],
+)
+def test_values_that_mean_nothing_are_refused(argument):
+    with pytest.raises(flags.IllegalFlagValueError, match=re.escape(argument)):
+        parsed(argument)

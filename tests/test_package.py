@@ -1,0 +1,110 @@
+"""The package and its command stay light: TensorFlow is imported when a strategy is asked for, and not before."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import re
+
+import pytest
+
+import tfdist
+from tfdist import _cli
+
+# Runs a module as `python -m` does and then says how it ended and what it has imported.
+RUN = """
+import json, runpy, sys
+
+code, sys.argv = 0, sys.argv[1:]
+try:
+    runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+except SystemExit as end:
+    code = end.code
+print()
+print(json.dumps([code, sorted({"tensorflow", "keras", "tf_keras", "numpy"} & set(sys.modules))]))
+"""
+
+
+def run_module(children, *argv):
+    finished = children.run(RUN, *argv)
+    *printed, last = finished.out.splitlines()
+    code, heavy = json.loads(last)
+    return code, heavy, "\n".join(printed)
+
+
+def test_importing_it_imports_nothing_heavy(children):
+    program = """
+    import sys, tfdist, tfdist.flags, tfdist.launch, tfdist.cluster, tfdist.cluster.tpu, tfdist.train.cli
+    dir(tfdist), tfdist.AllReduceOptions(), tfdist.__version__
+    print({"tensorflow", "keras", "tf_keras", "numpy"} & set(sys.modules))
+    """
+    assert children.run(program).out == "set()\n"
+
+
+@pytest.mark.parametrize(
+    ("argv", "says"),
+    [
+        (["tfdist", "--version"], f"tfdist {tfdist.__version__}"),
+        (["tfdist", "-V"], f"tfdist {tfdist.__version__}"),
+        (["tfdist", "--help"], "usage: tfdist [--version] [--help] COMMAND ..."),
+        (["tfdist", "launch", "--help"], "--workers"),
+        (["tfdist", "train", "--help"], "--global_batch_size: "),
+        (["tfdist.train", "--help"], "--global_batch_size: "),
+    ],
+)
+def test_the_command_answers_without_tensorflow(argv, says, children):
+    code, heavy, printed = run_module(children, *argv)
+    assert (code, heavy) == (0, [])
+    assert says in printed
+
+
+@pytest.mark.parametrize("argv", [["--epochs=0"], ["--num_classes=3"]])
+def test_a_mistaken_flag_is_refused_without_tensorflow(argv, children):
+    code, heavy, _ = run_module(children, "tfdist", "train", *argv)
+    assert (code, heavy) == (2, [])
+
+
+@pytest.mark.parametrize("argument", ["--help", "-h", "help"])
+def test_help_lists_the_commands(argument, capsys):
+    assert _cli.main([argument]) == 0
+    printed = capsys.readouterr().out
+    for command, what in _cli.COMMANDS.items():
+        assert re.search(rf"^  {command} +{re.escape(what)}$", printed, re.MULTILINE)
+
+
+def test_no_command_is_help_and_a_failure(capsys):
+    assert _cli.main([]) == 2
+    assert capsys.readouterr().out == _cli.usage() + "\n"
+
+
+def test_an_unknown_command_is_refused(capsys):
+    assert _cli.main(["lunch", "--workers=2"]) == 2
+    assert capsys.readouterr().err == (
+        "tfdist: expected a command out of launch, train, received 'lunch'; `tfdist --help` lists them.\n"
+    )
+
+
+def test_the_rest_goes_to_the_command(monkeypatch):
+    train = importlib.import_module("tfdist.train")
+    monkeypatch.setattr(train, "main", lambda argv: argv == ["--version", "x"] and 5)
+    assert _cli.main(["train", "--version", "x"]) == 5
+    monkeypatch.setattr(train, "main", lambda argv: None)
+    monkeypatch.setattr(_cli.sys, "argv", ["tfdist", "train"])
+    assert _cli.main() == 0
+
+
+def test_rooms_and_names_come_when_they_are_named(four_cpus):
+    for name in tfdist.__all__:
+        assert getattr(tfdist, name) is not None
+    assert tfdist.create_strategy is tfdist.strategies.create_strategy
+    assert tfdist.AllReduceOptions is tfdist.allreduce.AllReduceOptions
+
+
+def test_everything_public_is_listed():
+    assert set(tfdist.__all__) <= set(dir(tfdist))
+    assert dir(tfdist) == sorted(dir(tfdist))
+
+
+def test_an_unknown_attribute_is_an_error():
+    with pytest.raises(AttributeError, match="module 'tfdist' has no attribute 'create_stategy'"):
+        _ = tfdist.create_stategy

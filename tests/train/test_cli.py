@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+import re
+
+import pytest
+from absl import flags
+
+from tfdist.flags import define_flags
+from tfdist.train import cli, program
+
+TFRECORD = ["--data=tfrecord", "--train_files=t", "--eval_files=e", "--image_shape=8,8,1", "--num_classes=3"]
+
+
+@pytest.fixture
+def ran(monkeypatch):
+    """Records the flags that reach the program, instead of running it."""
+    seen = []
+    monkeypatch.setattr(program, "run", lambda values, *, started: seen.append(values) or 7)
+    return seen
+
+
+def without(name):
+    return [argument for argument in TFRECORD if not argument.startswith(f"--{name}=")]
+
+
+def refused(argv, message, capsys):
+    assert cli.main(argv) == 2
+    assert capsys.readouterr().err.startswith(f"tfdist train: {message}")
+
+
+@pytest.mark.parametrize("argv", [[], TFRECORD, ["--data=synthetic", "--image_shape=2,2,1", "--num_classes=2"]])
+def test_flags_that_agree_reach_the_program(argv, ran):
+    assert cli.main(argv) == 7
+    assert len(ran) == 1
+
+
+def test_the_defaults(ran):
+    cli.main([])
+    values = ran[0]
+    assert (values.model, values.data, values.strategy, values.all_reduce) == ("cnn", "digits", "auto", "auto")
+    assert (values.global_batch_size, values.epochs, values.optimizer) == (64, 20, "adam")
+
+
+def test_a_flagfile_is_read(ran, tmp_path):
+    file = tmp_path / "flags.txt"
+    file.write_text("--epochs=3\n# a comment\n--model=mlp\n")
+    assert cli.main([f"--flagfile={file}", "--seed=5"]) == 7
+    assert (ran[0].epochs, ran[0].model, ran[0].seed) == (3, "mlp", 5)
+
+
+def test_a_mistake_in_a_flagfile_is_refused(ran, tmp_path, capsys):
+    file = tmp_path / "flags.txt"
+    file.write_text("--epochs=none\n")
+    refused([f"--flagfile={file}"], "flag --epochs=none: ", capsys)
+    assert ran == []
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["--epochs=0"], "flag --epochs=0: "),
+        (["--strategy=horovod"], "flag --strategy=horovod: "),
+        (["--no_such_flag=1"], "Unknown command line flag 'no_such_flag'"),
+        (["--flagfile=/nowhere/flags.txt"], "ERROR:: Unable to open flagfile"),
+        (["digits", "cnn"], "expected flags only, received digits cnn; write --flag=value."),
+        (
+            ["--image_shape=8,8,1"],
+            "expected no --image_shape with --data=digits, received ['8', '8', '1']; leave it out.",
+        ),
+        (["--num_classes=3"], "expected no --num_classes with --data=digits, received 3; leave it out."),
+        (
+            ["--data=synthetic", "--image_shape=8,8,1", "--num_classes=3", "--train_files=t"],
+            "expected no --train_files with --data=synthetic, received t; leave it out.",
+        ),
+        (
+            ["--data=synthetic", "--num_classes=3"],
+            "expected --image_shape with --data=synthetic, received none; add it.",
+        ),
+        *(
+            (without(name), f"expected --{name} with --data=tfrecord, received none; add it.")
+            for name in ("train_files", "eval_files", "image_shape", "num_classes")
+        ),
+        *(
+            (
+                [*without("image_shape"), f"--image_shape={shape}"],
+                f"expected --image_shape as height,width,channels, received {shape}; write it as 28,28,1.",
+            )
+            for shape in ("8", "8,8", "8,8,1,1", "8,x,1", "8,-8,1")
+        ),
+    ],
+)
+def test_mistakes_are_refused_before_anything_is_done(argv, message, ran, capsys):
+    refused(argv, message, capsys)
+    assert ran == []
+
+
+@pytest.mark.parametrize("flag", ["-h", "--help", "-help", "--helpfull"])
+def test_help_lists_every_flag(flag, ran, capsys):
+    assert cli.main([flag]) == 0
+    printed = capsys.readouterr().out
+    values = flags.FlagValues()
+    define_flags(flag_values=values)
+    for name in values:
+        assert re.search(rf"^  --{name}: {re.escape(values[name].help)}", printed, re.MULTILINE)
+    assert "--epochs: Passes over the training data. (default: 20)" in printed
+    assert "--num_packs: Packs of gradients within one process.\n" in printed
+    assert ran == []

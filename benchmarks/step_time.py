@@ -1,0 +1,95 @@
+"""Step time of `fit` under a tfdist strategy against the same model under a bare tf.distribute strategy.
+
+Two workers with MultiWorkerMirroredStrategy, in alternating runs; prints the median step time of each run and the ratio
+of the medians. Keras 3 cannot run on the bare strategy, so this is for tf_keras:
+
+    TF_USE_LEGACY_KERAS=1 python benchmarks/step_time.py
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import statistics
+import subprocess
+import sys
+import time
+
+STEPS = 300
+WARM_UP = 50
+
+
+def program(kind: str) -> None:
+    """What each worker runs; the chief prints its median step time in milliseconds."""
+    import tensorflow as tf
+
+    if kind == "tfdist":
+        import tfdist
+
+        strategy = tfdist.create_strategy("multi_worker_mirrored")
+    else:
+        strategy = tf.distribute.MultiWorkerMirroredStrategy()
+    keras = tf.keras
+    with strategy.scope():
+        model = keras.Sequential(
+            [
+                keras.layers.Input((28, 28, 1)),
+                keras.layers.Conv2D(32, 3, activation="relu"),
+                keras.layers.MaxPooling2D(2),
+                keras.layers.Conv2D(32, 3, activation="relu"),
+                keras.layers.MaxPooling2D(2),
+                keras.layers.Flatten(),
+                keras.layers.Dense(128, activation="relu"),
+                keras.layers.Dense(10),
+            ]
+        )
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        model.compile(keras.optimizers.Adam(), loss, metrics=["accuracy"])
+    ends: list[float] = []
+
+    class Clock(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            ends.append(time.perf_counter())
+
+    def dataset_fn(context):
+        batch = context.get_per_replica_batch_size(64)
+        return tf.data.Dataset.from_tensors((tf.ones([batch, 28, 28, 1]), tf.zeros([batch], tf.int64))).repeat()
+
+    data = strategy.distribute_datasets_from_function(dataset_fn)
+    model.fit(data, steps_per_epoch=STEPS, epochs=1, verbose=0, callbacks=[Clock()])
+    times = [b - a for a, b in zip(ends[WARM_UP:], ends[WARM_UP + 1 :], strict=False)]
+    print(f"MEDIAN {1e3 * statistics.median(times):.4f}", flush=True)
+
+
+def measure(kind: str) -> float:
+    """Starts two workers and returns the chief's median step time in milliseconds."""
+    command = [sys.executable, "-m", "tfdist", "launch", "--workers", "2", "--timeout-seconds", "300", "--"]
+    ended = subprocess.run([*command, __file__, "--program", kind], capture_output=True, text=True, timeout=330)
+    found = re.search(r"\[worker 0\] MEDIAN ([\d.]+)", ended.stdout)
+    if ended.returncode or not found:
+        raise RuntimeError(
+            f"expected a median from the {kind} run, received exit code {ended.returncode}:\n{ended.stderr}"
+        )
+    return float(found[1])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=int, default=5, help="alternating runs of each (default: 5)")
+    parser.add_argument("--program", choices=("tfdist", "bare"), help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.program:
+        program(arguments.program)
+        return
+    times: dict[str, list[float]] = {"tfdist": [], "bare": []}
+    for run in range(arguments.runs):
+        for kind, measured in times.items():
+            measured.append(measure(kind))
+            print(f"run {run + 1}, {kind}: {measured[-1]:.3f} ms a step", flush=True)
+    medians = {kind: statistics.median(measured) for kind, measured in times.items()}
+    print(f"medians: tfdist {medians['tfdist']:.3f} ms, bare {medians['bare']:.3f} ms")
+    print(f"ratio of medians: {medians['tfdist'] / medians['bare']:.3f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,71 @@
+"""Every snippet of the documents does what it says: Python is run, command lines are parsed."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+from absl import flags
+
+from tests.processes import ROOT, run
+from tfdist.flags import define_flags
+from tfdist.launch.args import parse
+from tfdist.train.cli import check_flags
+
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def _snippets(language: str) -> list[tuple[str, str]]:
+    return [
+        (f"{document.name}:{number}", text)
+        for document in DOCUMENTS
+        for number, text in enumerate(re.findall(rf"^```{language}\n(.*?)^```$", document.read_text(), re.M | re.S), 1)
+    ]
+
+
+PYTHON = _snippets("python")
+COMMANDS = [(f"{name} {line}", line) for name, text in _snippets("sh") for line in text.splitlines() if line]
+
+
+@pytest.mark.parametrize("text", [text for _, text in PYTHON], ids=[name for name, _ in PYTHON])
+def test_python_runs(text: str, tmp_path: Path) -> None:
+    (tmp_path / "snippet.py").write_text(text)
+    assert run([sys.executable, "snippet.py"], cwd=tmp_path, deadline_seconds=120).code == 0
+
+
+@pytest.mark.parametrize("line", [line for _, line in COMMANDS], ids=[name for name, _ in COMMANDS])
+def test_command_lines_are_right(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("my.flags").write_text("--epochs=3\n")
+    for command in line.split(" && "):
+        words = shlex.split(command)
+        if words[:2] == ["tfdist", "launch"]:
+            words = list(parse(words[2:]).command)
+            if words[:2] == ["-m", "tfdist.train"]:
+                words = ["tfdist", "train", *words[2:]]
+        if words[:2] == ["tfdist", "train"]:
+            values = flags.FlagValues()
+            define_flags(flag_values=values)
+            assert values(words[1:])[1:] == []
+            check_flags(values)
+        elif words[0] == "pip":
+            extra = re.search(r"\[(.*)\]", command)
+            assert extra is None or f"\n{extra[1]} = [" in (ROOT / "pyproject.toml").read_text()
+        else:
+            assert words[0] in ("python", "-m"), f"no test knows the command {command!r}"
+
+
+def test_links_lead_somewhere() -> None:
+    for document in DOCUMENTS:
+        for target in re.findall(r"\]\(([^)#]+)\)", document.read_text()):
+            assert target.startswith("http") or (document.parent / target).exists(), f"{document.name}: {target}"
+
+
+def test_every_mend_is_documented() -> None:
+    text = (ROOT / "docs" / "keras.md").read_text()
+    mends = [path.stem for path in (ROOT / "tfdist" / "keras_compat").glob("*.py") if "\nMEND = " in path.read_text()]
+    table = text[text.index("| defect |") :].split("\n\n")[0]
+    assert len(table.splitlines()) - 2 == len(mends)

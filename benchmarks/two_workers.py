@@ -1,7 +1,8 @@
 """Samples a second of two workers on this machine against one worker that has all of its CPUs, in alternating runs.
 
 Shows what the launcher's division of CPU threads is for: with `--threads-per-rank 0` every worker starts as many
-threads as there are CPUs.
+threads as there are CPUs. The model has few parameters, so that it is the CPUs that are shared and not the network;
+`--model cnn` has a million, which two workers exchange at every step.
 
     python benchmarks/two_workers.py
 """
@@ -9,6 +10,7 @@ threads as there are CPUs.
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import statistics
 import subprocess
@@ -20,14 +22,37 @@ KINDS = {
     "two workers": ("--workers", "2"),
     "two workers, threads not divided": ("--workers", "2", "--threads-per-rank", "0"),
 }
-# A model that computes for a while, so that it is the CPUs that are shared and not the waiting.
 FLAGS = ("--data=synthetic", "--image_shape=48,48,3", "--num_classes=4", "--global_batch_size=64", "--epochs=2")
 
 
-def measure(options: tuple[str, ...], scratch: str) -> float:
+def convolutions(*, image_shape: tuple[int, int, int], num_classes: int):
+    """A model that computes much and has 20,000 parameters."""
+    import tensorflow as tf
+
+    layers = tf.keras.layers
+    return tf.keras.Sequential(
+        [
+            layers.Input(image_shape),
+            layers.Rescaling(1 / 255),
+            layers.Conv2D(32, 3, padding="same", activation="relu"),
+            layers.Conv2D(64, 3, padding="same", strides=2, activation="relu"),
+            layers.GlobalAveragePooling2D(),
+            layers.Dense(num_classes, dtype="float32"),
+        ]
+    )
+
+
+def measure(options: tuple[str, ...], model: str, scratch: str) -> float:
     command = [sys.executable, "-m", "tfdist", "launch", *options, "--timeout-seconds", "300", "--log-dir", scratch]
-    flags = (*FLAGS, f"--model_dir={scratch}/model")
-    ended = subprocess.run([*command, "-m", "tfdist.train", *flags], capture_output=True, text=True, timeout=330)
+    flags = (*FLAGS, f"--model={model}", f"--model_dir={scratch}/model")
+    path = os.pathsep.join(filter(None, (os.path.dirname(os.path.abspath(__file__)), os.environ.get("PYTHONPATH"))))
+    ended = subprocess.run(
+        [*command, "-m", "tfdist.train", *flags],
+        capture_output=True,
+        text=True,
+        timeout=330,
+        env={**os.environ, "PYTHONPATH": path},
+    )
     found = re.search(r"samples/s\s+│ ([\d,]+)", ended.stdout)
     if ended.returncode or not found:
         raise RuntimeError(f"expected a rate, received exit code {ended.returncode}:\n{ended.stderr}")
@@ -37,12 +62,15 @@ def measure(options: tuple[str, ...], scratch: str) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=3, help="alternating runs of each (default: 3)")
+    parser.add_argument(
+        "--model", default="two_workers:convolutions", help="as for tfdist train (default: %(default)s)"
+    )
     arguments = parser.parse_args()
     rates: dict[str, list[float]] = {kind: [] for kind in KINDS}
     with tempfile.TemporaryDirectory() as scratch:
         for run in range(arguments.runs):
             for kind, options in KINDS.items():
-                rates[kind].append(measure(options, scratch))
+                rates[kind].append(measure(options, arguments.model, scratch))
                 print(f"run {run + 1}, {kind}: {rates[kind][-1]:,.0f} samples/s", flush=True)
     base = statistics.median(rates["one worker"])
     for kind, measured in rates.items():

@@ -22,7 +22,7 @@ KINDS = {
     "two workers": ("--workers", "2"),
     "two workers, threads not divided": ("--workers", "2", "--threads-per-rank", "0"),
 }
-FLAGS = ("--data=synthetic", "--image_shape=48,48,3", "--num_classes=4", "--global_batch_size=64", "--epochs=2")
+FLAGS = ("--data=synthetic", "--image_shape=48,48,3", "--num_classes=4", "--global_batch_size=256", "--epochs=6")
 
 
 def convolutions(*, image_shape: tuple[int, int, int], num_classes: int):

@@ -86,11 +86,13 @@ def test_an_unknown_group_is_refused(groups):
     assert len(values) == 0
 
 
-def test_the_names_are_those_of_create_strategy(four_cpus):
-    from tfdist.flags import _STRATEGIES
-    from tfdist.strategies import STRATEGY_NAMES
+def test_every_name_of_create_strategy_has_a_helper_and_can_be_given_as_a_flag(four_cpus):
+    from tfdist import strategies
 
-    assert _STRATEGIES == STRATEGY_NAMES
+    values = flags.FlagValues()
+    define_flags(groups=("strategy",), flag_values=values)
+    assert tuple(values["strategy"].parser.enum_values) == strategies.STRATEGY_NAMES
+    assert all(callable(getattr(strategies, name)) for name in strategies.STRATEGY_NAMES if name != "auto")
 
 
 @pytest.mark.parametrize(

@@ -17,22 +17,13 @@ from typing import TYPE_CHECKING
 
 from absl import flags
 
+from tfdist._strategy_names import STRATEGY_NAMES
 from tfdist.allreduce import AllReduceOptions
 from tfdist.allreduce.options import ALGORITHMS, COMPRESSIONS
 
 if TYPE_CHECKING:
     import tensorflow as tf
 
-# tfdist.strategies.STRATEGY_NAMES, which cannot be imported here without TensorFlow; a test holds the two together.
-_STRATEGIES = (
-    "auto",
-    "one_device",
-    "mirrored",
-    "multi_worker_mirrored",
-    "parameter_server",
-    "central_storage",
-    "tpu",
-)
 GROUPS = ("strategy", "training", "program")
 
 
@@ -93,7 +84,7 @@ def strategy_from_flags(flag_values: flags.FlagValues = flags.FLAGS) -> tf.distr
 
 
 def _define_strategy_flags(fv: flags.FlagValues) -> None:
-    flags.DEFINE_enum("strategy", "auto", _STRATEGIES, "How work is shared.", flag_values=fv)
+    flags.DEFINE_enum("strategy", "auto", STRATEGY_NAMES, "How work is shared.", flag_values=fv)
     flags.DEFINE_list(
         "devices", [], "Local devices: a number, or names such as CPU:0,CPU:1; empty for all GPUs.", flag_values=fv
     )

@@ -127,6 +127,25 @@ class CoordinatedFunction:
         return {name: own[name] if name in own else metrics[name] for name in self._log_names}
 
 
+def refuse_compile_options(model: Any) -> None:
+    """Raises ValueError for options of compile that steps on workers cannot honour."""
+    for option in ("run_eagerly", "jit_compile"):
+        if getattr(model, option):
+            raise ValueError(
+                f"expected compile({option}=False) for the strategy parameter_server, received True; "
+                "its steps run as graphs on the workers and read variables of the ps tasks, leave it out."
+            )
+
+
+def refuse_class_weight(class_weight: Any) -> None:
+    """Raises ValueError if class weights are given for a dataset that only the workers see."""
+    if class_weight is not None:
+        raise ValueError(
+            "expected no class_weight with a dataset function, received one; "
+            "let the dataset function yield sample weights."
+        )
+
+
 def patch_method(model_class: Any, name: str, replace: Callable[[Callable], Callable]) -> None:
     """Replaces a method by what `replace` makes of it, keeping its name, documentation and signature."""
     stock = getattr(model_class, name)

@@ -220,6 +220,18 @@ class StepQueue:
                 self._left -= 1
 
 
+def step_queue(dataset: Any, *, on_workers: bool, num_workers: int) -> StepQueue:
+    """Returns the queue for one pass over a dataset.
+
+    Args:
+        dataset: what `per_worker_dataset` returned, or any iterable of batches for the coordinator to read.
+        on_workers: which of the two it is.
+        num_workers: how many workers there are.
+    """
+    feed = WorkerFeed(dataset, num_workers) if on_workers else BatchFeed(dataset)
+    return StepQueue(feed, num_workers=num_workers)
+
+
 class _ReportingSlowness:
     """Says every minute that a step is still awaited, so that nothing waits in silence."""
 

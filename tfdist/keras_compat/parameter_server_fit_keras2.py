@@ -15,8 +15,14 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfdist.keras_compat.coordinated_model import CoordinatedFunction, CoordinatedModel, patch_method
-from tfdist.keras_compat.coordinator_steps import BatchFeed, StepQueue, WorkerFeed, count_workers, per_worker_dataset
+from tfdist.keras_compat.coordinated_model import (
+    CoordinatedFunction,
+    CoordinatedModel,
+    patch_method,
+    refuse_class_weight,
+    refuse_compile_options,
+)
+from tfdist.keras_compat.coordinator_steps import StepQueue, count_workers, per_worker_dataset, step_queue
 from tfdist.keras_compat.mends import Mend
 from tfdist.keras_compat.metric_ledger import Slot
 from tfdist.keras_compat.which import engine_module
@@ -72,11 +78,7 @@ def _data_handler_class(data_adapter: Any) -> type:
             dataset_fn: Any = x if creator else getattr(x, "tfdist_dataset_fn", None)
             self._on_workers = dataset_fn is not None
             if self._on_workers:
-                if class_weight:
-                    raise ValueError(
-                        "expected no class_weight with a dataset function, received one; "
-                        "let the dataset function yield sample weights."
-                    )
+                refuse_class_weight(class_weight)
                 coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
                 self._dataset = per_worker_dataset(dataset_fn, coordinator, self._num_workers)
                 self._inferred_steps = None if steps_per_epoch == -1 else steps_per_epoch
@@ -90,9 +92,7 @@ def _data_handler_class(data_adapter: Any) -> type:
             self._validate_data_handler()
 
         def _queue(self) -> StepQueue:
-            dataset = self._dataset
-            feed = WorkerFeed(dataset, self._num_workers) if self._on_workers else BatchFeed(dataset)
-            return StepQueue(feed, num_workers=self._num_workers)
+            return step_queue(self._dataset, on_workers=self._on_workers, num_workers=self._num_workers)
 
         def enumerate_epochs(self) -> Iterator[tuple[int, StepQueue]]:
             with self._truncate_execution_to_epoch():
@@ -156,12 +156,7 @@ def _on_workers(model: Any) -> Iterator[None]:
 
 
 def _refuse(model: Any) -> None:
-    for option in ("run_eagerly", "jit_compile"):
-        if getattr(model, option):
-            raise ValueError(
-                f"expected compile({option}=False) for the strategy parameter_server, received True; "
-                "its steps run as graphs on the workers and read variables of the ps tasks, leave it out."
-            )
+    refuse_compile_options(model)
     if model._pss_evaluation_shards:
         raise ValueError(
             "expected compile(pss_evaluation_shards=0), received another value; evaluation sees every record "

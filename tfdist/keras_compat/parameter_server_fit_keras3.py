@@ -13,8 +13,14 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfdist.keras_compat.coordinated_model import CoordinatedFunction, CoordinatedModel, patch_method
-from tfdist.keras_compat.coordinator_steps import BatchFeed, StepQueue, WorkerFeed, count_workers, per_worker_dataset
+from tfdist.keras_compat.coordinated_model import (
+    CoordinatedFunction,
+    CoordinatedModel,
+    patch_method,
+    refuse_class_weight,
+    refuse_compile_options,
+)
+from tfdist.keras_compat.coordinator_steps import count_workers, per_worker_dataset, step_queue
 from tfdist.keras_compat.mends import Mend
 from tfdist.keras_compat.metric_ledger import Slot
 
@@ -41,15 +47,6 @@ def _coordinated(model: Any) -> CoordinatedModel:
 
 def _on_parameter_servers(model: Any) -> bool:
     return isinstance(model._distribute_strategy, tf.distribute.ParameterServerStrategy)
-
-
-def _refuse(model: Any) -> None:
-    for option in ("run_eagerly", "jit_compile"):
-        if getattr(model, option):
-            raise ValueError(
-                f"expected compile({option}=False) for the strategy parameter_server, received True; "
-                "its steps run as graphs on the workers and read variables of the ps tasks, leave it out."
-            )
 
 
 def _apply() -> None:
@@ -100,20 +97,14 @@ def _epoch_iterator_class() -> type:
             dataset_fn: Any = getattr(x, "tfdist_dataset_fn", None)
             self._on_workers = dataset_fn is not None
             if self._on_workers:
-                if class_weight is not None:
-                    raise ValueError(
-                        "expected no class_weight with distribute_datasets_from_function, received one; "
-                        "let the dataset function yield sample weights."
-                    )
+                refuse_class_weight(class_weight)
                 coordinator = tf.distribute.coordinator.ClusterCoordinator(distribute_strategy)
                 x = WorkerDatasetAdapter(per_worker_dataset(dataset_fn, coordinator, self._num_workers))
             super().__init__(x=getattr(x, "tfdist_dataset", x), class_weight=class_weight, **kwargs)
             self._distributed_dataset = self.data_adapter.get_tf_dataset()
 
         def _get_iterator(self) -> Any:
-            dataset = self._distributed_dataset
-            feed = WorkerFeed(dataset, self._num_workers) if self._on_workers else BatchFeed(dataset)
-            return StepQueue(feed, num_workers=self._num_workers)
+            return step_queue(self._distributed_dataset, on_workers=self._on_workers, num_workers=self._num_workers)
 
         def _enumerate_iterator(self) -> Iterator:
             for begin_step, end_step, queue in super()._enumerate_iterator():
@@ -134,7 +125,7 @@ def _make_function(stock: Callable, kind: str) -> Callable:
     def make_function(self: Any, force: bool = False) -> Any:
         if not _on_parameter_servers(self):
             return stock(self, force)
-        _refuse(self)
+        refuse_compile_options(self)
         _coordinated(self).ledger()
         if getattr(self, attribute) is None or force:
             function = CoordinatedFunction(

@@ -1,7 +1,8 @@
 """How work is shared: from a ClusterConfig and options to a tf.distribute.Strategy."""
 
+from tfdist._strategy_names import STRATEGY_NAMES
 from tfdist.strategies.central_storage import central_storage
-from tfdist.strategies.create import STRATEGY_NAMES, create_strategy
+from tfdist.strategies.create import create_strategy
 from tfdist.strategies.mirrored import mirrored
 from tfdist.strategies.multi_worker_mirrored import multi_worker_mirrored
 from tfdist.strategies.one_device import one_device

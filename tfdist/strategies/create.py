@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 import tensorflow as tf
 
 from tfdist._log import get_logger
+from tfdist._strategy_names import STRATEGY_NAMES
 from tfdist.allreduce import AllReduceOptions
 from tfdist.cluster import ClusterConfig
 from tfdist.cluster.tpu import find_tpu
@@ -18,16 +19,6 @@ from tfdist.strategies.multi_worker_mirrored import multi_worker_mirrored
 from tfdist.strategies.one_device import one_device
 from tfdist.strategies.parameter_server import parameter_server
 from tfdist.strategies.tpu import tpu as tpu_strategy
-
-STRATEGY_NAMES = (
-    "auto",
-    "one_device",
-    "mirrored",
-    "multi_worker_mirrored",
-    "parameter_server",
-    "central_storage",
-    "tpu",
-)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -18,11 +18,16 @@ SYNCHRONOUS = (
     "predict_uneven",
     "predict_arrays",
     "constant_weights_metrics",
+    "stateful_metrics",
+    "predict_in_callback",
     "string_features",
 )
 
 # The loop over steps is in a graph, in which upstream's mirrored strategies cannot merge (keras-team/keras#19246).
 STEPS_IN_ONE_CALL = ("fit_steps_per_execution",)
+
+# The same on one process that reads the data itself.
+ONE_READER = ("on_batch", "predict_from_function")
 
 # Comparable although workers write at the same time and in any order.
 ORDER_FREE = (
@@ -32,4 +37,5 @@ ORDER_FREE = (
     "predict_uneven",
     "predict_arrays",
     "constant_weights_metrics",
+    "stateful_metrics",
 )

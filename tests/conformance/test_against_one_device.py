@@ -12,13 +12,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.conformance.programs_list import ORDER_FREE, STEPS_IN_ONE_CALL, SYNCHRONOUS
+from tests.conformance.programs_list import ONE_READER, ORDER_FREE, STEPS_IN_ONE_CALL, SYNCHRONOUS
 from tests.processes import launch, run
 
 PROGRAMS = Path(__file__).parent / "programs"
 STRATEGIES = {
     # name: (launcher's arguments, strategy, devices, cases, ranks that report)
-    "one_device": (["--workers", "1"], "one_device", 0, SYNCHRONOUS + STEPS_IN_ONE_CALL, 1),
+    "one_device": (["--workers", "1"], "one_device", 0, SYNCHRONOUS + STEPS_IN_ONE_CALL + ONE_READER, 1),
     "mirrored": (["--workers", "1"], "mirrored", 2, SYNCHRONOUS, 1),
     "central_storage": (["--workers", "1"], "central_storage", 2, SYNCHRONOUS, 1),
     "multi_worker_mirrored": (["--workers", "2"], "multi_worker_mirrored", 0, SYNCHRONOUS, 2),
@@ -26,7 +26,7 @@ STRATEGIES = {
         ["--workers", "1", "--ps", "1"],
         "parameter_server",
         0,
-        SYNCHRONOUS + STEPS_IN_ONE_CALL,
+        SYNCHRONOUS + STEPS_IN_ONE_CALL + ONE_READER,
         1,
     ),
     "parameter_server with two workers": (["--workers", "2", "--ps", "1"], "parameter_server", 0, ORDER_FREE, 1),
@@ -37,7 +37,14 @@ CELLS = [(name, case) for name, row in STRATEGIES.items() for case in row[3]]
 @pytest.fixture(scope="session")
 def oracle(tmp_path_factory: pytest.TempPathFactory) -> dict:
     folder = tmp_path_factory.mktemp("oracle")
-    command = [sys.executable, str(PROGRAMS / "oracle.py"), str(folder / "results"), *SYNCHRONOUS, *STEPS_IN_ONE_CALL]
+    command = [
+        sys.executable,
+        str(PROGRAMS / "oracle.py"),
+        str(folder / "results"),
+        *SYNCHRONOUS,
+        *STEPS_IN_ONE_CALL,
+        *ONE_READER,
+    ]
     assert run(command, cwd=folder, deadline_seconds=240).code == 0
     return json.loads((folder / "results").read_text())
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -60,12 +61,26 @@ class CoordinatedModel:
     def __enter__(self) -> None:
         self._depth += 1
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._depth -= 1
-        if self._depth == 0:
-            for queue in list(self._queues):
-                queue.drain()
-            self._ledger.close()
+        if self._depth:
+            return
+        errors = [queue.drain() for queue in list(self._queues)]
+        self._queues.clear()
+        self._ledger.close()
+        for error in errors:
+            # A step that was under way when training was stopped: nobody else would hear of its failure.
+            if error is not None and kind is None:
+                raise error
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """Lets the body see the model as if neither fit nor evaluate were being called."""
+        depth, self._depth = self._depth, 0
+        try:
+            yield
+        finally:
+            self._depth = depth
 
 
 class CoordinatedFunction:
@@ -121,6 +136,10 @@ class CoordinatedFunction:
                     raise
                 break
             self._coordinated.ledger().add(outputs)
+            counter = getattr(model, f"_{self._step_name.removesuffix('_step')}_counter", None)
+            if counter is not None:
+                # Keras 2 counts in the functions that this one replaces; TensorBoard reads it.
+                counter.assign_add(1)
         metrics = model.get_metrics_result()
         own_names = self._own_names(model)
         own = dict(zip(own_names, outputs[len(outputs) - len(own_names) :], strict=True))

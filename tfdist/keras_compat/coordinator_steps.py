@@ -189,7 +189,8 @@ class StepQueue:
         self._pending.clear()
         try:
             if self.step is not None:
-                self.step.coordinator.join()
+                with _ReportingSlowness():
+                    self.step.coordinator.join()
         except Exception as error:
             return error
         return None
@@ -220,6 +221,18 @@ class StepQueue:
                 self._left -= 1
 
 
+def undistributed(dataset: Any) -> Any:
+    """Returns what the coordinator reads instead of a dataset that a parameter-server strategy has distributed.
+
+    Args:
+        dataset: anything that fit, evaluate and predict take.
+    """
+    dataset_fn = getattr(dataset, "tfdist_dataset_fn", None)
+    if dataset_fn is not None:
+        return dataset_fn(tf.distribute.InputContext())
+    return getattr(dataset, "tfdist_dataset", dataset)
+
+
 def step_queue(dataset: Any, *, on_workers: bool, num_workers: int) -> StepQueue:
     """Returns the queue for one pass over a dataset.
 
@@ -236,22 +249,17 @@ class _ReportingSlowness:
     """Says every minute that a step is still awaited, so that nothing waits in silence."""
 
     def __enter__(self) -> None:
-        self._since = time.monotonic()
-        self._timer = self._start()
+        self._done = threading.Event()
+        threading.Thread(target=self._report, args=(time.monotonic(), self._done), daemon=True).start()
 
     def __exit__(self, *_: object) -> None:
-        self._timer.cancel()
+        self._done.set()
 
-    def _start(self) -> threading.Timer:
-        timer = threading.Timer(_REPORT_EVERY_SECONDS, self._report)
-        timer.daemon = True
-        timer.start()
-        return timer
-
-    def _report(self) -> None:
-        get_logger().warning(
-            "waiting for a step on the workers for %.0f s; a worker may be slow or lost, and a lost worker's step is "
-            "run again once it is back",
-            time.monotonic() - self._since,
-        )
-        self._timer = self._start()
+    @staticmethod
+    def _report(since: float, done: threading.Event) -> None:
+        while not done.wait(_REPORT_EVERY_SECONDS):
+            get_logger().warning(
+                "waiting for a step on the workers for %.0f s; a worker may be slow or lost, and a lost worker's step "
+                "is run again once it is back",
+                time.monotonic() - since,
+            )

@@ -2,7 +2,8 @@
 
 Between the two another worker may write, and its addition is lost: on a parameter server 60 steps of two workers left
 `optimizer.iterations` at 46 (keras-team/keras#18624). On central storage, where what the replicas assign is summed, the
-old value is added once for each replica. TensorFlow's own assign_add is one atomic operation.
+old value is added once for each replica. TensorFlow's own assign_add is one atomic operation. Metrics that write
+`variable.assign(variable + x)` themselves are given the same on central storage: what a replica adds is summed.
 """
 
 from __future__ import annotations
@@ -38,8 +39,23 @@ def _atomic(name: str, stock: Callable) -> Callable:
     return update
 
 
+def _summed(stock: Callable) -> Callable:
+    def direct_assign(self: Any, value: Any) -> None:
+        # On central storage the sum of what all replicas assign would be written: let each add its difference.
+        variable = self._value
+        summed = type(variable).__name__ == "AggregatingVariable" and self.aggregation == "sum"
+        if summed and not tf.distribute.in_cross_replica_context():
+            variable.assign_add(tf.cast(value, variable.dtype) - tf.convert_to_tensor(variable))
+        else:
+            stock(self, value)
+
+    return direct_assign
+
+
 def _apply() -> None:
     from keras.src.backend.tensorflow.core import Variable
+
+    Variable._direct_assign = _summed(Variable._direct_assign)
 
     for name in ("assign_add", "assign_sub"):
         setattr(Variable, name, _atomic(name, getattr(Variable, name)))

@@ -30,21 +30,22 @@ def mean_over_replicas(values: Any, strategy: tf.distribute.Strategy) -> Any:
         strategy: a strategy in whose cross-replica context this is called.
     """
     flat = tf.nest.flatten(values)
+    local = [strategy.experimental_local_results(value)[0] for value in flat]
     means: list[Any] = [None] * len(flat)
-    for dtype in {value.dtype for value in flat}:
-        chosen = [i for i, value in enumerate(flat) if value.dtype == dtype]
-        shapes = [strategy.experimental_local_results(flat[i])[0].shape for i in chosen]
+    # In the same order on every worker: a collective meets the one that comes at the same place.
+    for dtype in sorted({value.dtype for value in local}, key=lambda dtype: dtype.name):
+        chosen = [i for i, value in enumerate(local) if value.dtype == dtype]
+        shapes = [local[i].shape for i in chosen]
         packed = strategy.run(_pack, args=([flat[i] for i in chosen],))
         reduced = strategy.reduce(tf.distribute.ReduceOp.MEAN, packed, axis=None)
         parts = tf.split(reduced, [shape.num_elements() for shape in shapes])
         for i, part, shape in zip(chosen, parts, shapes, strict=True):
-            means[i] = tf.cast(tf.reshape(part, shape), dtype)
+            means[i] = tf.reshape(part, shape)
     return tf.nest.pack_sequence_as(values, means)
 
 
 def _pack(values: Sequence[tf.Tensor]) -> tf.Tensor:
-    # Means of integers and booleans are taken in float, as tf.reduce_mean of Keras's other strategies does not: there
-    # they would be truncated.
+    # The mean of integers and of truth values is a fraction.
     return tf.concat([tf.reshape(v if v.dtype.is_floating else tf.cast(v, tf.float32), [-1]) for v in values], axis=0)
 
 

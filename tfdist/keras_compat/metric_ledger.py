@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -37,12 +37,43 @@ class Tally:
         """Subtracts from the value and returns it."""
         return self.assign(self.tensor - tf.convert_to_tensor(value, dtype=self.dtype))
 
+    def read_value(self) -> tf.Tensor:
+        """Returns the value."""
+        return self.tensor
+
+    value = read_value
+
     def numpy(self) -> Any:
         """Returns the value as a numpy array."""
         return self.tensor.numpy()
 
+    def __float__(self) -> float:
+        return float(self.tensor)
+
+    def __int__(self) -> int:
+        return int(self.tensor)
+
+    def __bool__(self) -> bool:
+        return bool(self.tensor)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        return self.tensor.numpy() if dtype is None else self.tensor.numpy().astype(dtype)
+
     def __tf_tensor__(self, dtype: Any = None, name: str | None = None) -> tf.Tensor:
         return self.tensor if dtype is None else tf.cast(self.tensor, dtype)
+
+
+def _forward(name: str) -> Callable:
+    def operator(self: Tally, *others: Any) -> Any:
+        tensors = [other.tensor if isinstance(other, Tally) else other for other in others]
+        return getattr(self.tensor, name)(*tensors)
+
+    return operator
+
+
+# A metric may compute with its variables as with tensors.
+for _name in sorted(tf.Tensor.OVERLOADABLE_OPERATORS - {"__eq__", "__ne__"}):
+    setattr(Tally, _name, _forward(_name))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,7 +8,9 @@ whose iterator is a queue of steps under way, and a train function that takes th
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
+import types
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -22,7 +24,13 @@ from tfdist.keras_compat.coordinated_model import (
     refuse_class_weight,
     refuse_compile_options,
 )
-from tfdist.keras_compat.coordinator_steps import StepQueue, count_workers, per_worker_dataset, step_queue
+from tfdist.keras_compat.coordinator_steps import (
+    StepQueue,
+    count_workers,
+    per_worker_dataset,
+    step_queue,
+    undistributed,
+)
 from tfdist.keras_compat.mends import Mend
 from tfdist.keras_compat.metric_ledger import Slot
 from tfdist.keras_compat.which import engine_module
@@ -60,9 +68,19 @@ def _apply() -> None:
         open_now = coordinated is not None and coordinated.is_open
         return (handler_class if open_now else stock_handler)(*args, **kwargs)
 
+    stock_single_batch = data_adapter.single_batch_iterator
+
+    def single_batch_iterator(strategy: Any, *args: Any, **kwargs: Any) -> Any:
+        if isinstance(strategy, tf.distribute.ParameterServerStrategy):
+            strategy = types.SimpleNamespace(experimental_distribute_dataset=lambda dataset: dataset)
+        return stock_single_batch(strategy, *args, **kwargs)
+
     data_adapter.get_data_handler = get_data_handler
-    for name in ("fit", "evaluate"):
+    data_adapter.single_batch_iterator = single_batch_iterator
+    for name in ("fit", "evaluate", "train_on_batch", "test_on_batch"):
         patch_method(training.Model, name, _loop)
+    for name in ("predict", "predict_on_batch"):
+        patch_method(training.Model, name, _predict)
 
 
 def _data_handler_class(data_adapter: Any) -> type:
@@ -123,6 +141,32 @@ def _loop(stock: Callable) -> Callable:
     return loop
 
 
+def _predict(stock: Callable) -> Callable:
+    def predict(self: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
+        if not _on_parameter_servers(self):
+            return stock(self, x, *args, **kwargs)
+        strategy = self.distribute_strategy
+        flag, strategy._should_use_with_coordinator = strategy._should_use_with_coordinator, True
+        coordinated = _models.get(self)
+        try:
+            # A callback may predict while fit is under way; Keras 2 predicts on the coordinator of its own accord.
+            with coordinated.paused() if coordinated is not None else contextlib.nullcontext():
+                return _outside_of_scope(lambda: stock(self, undistributed(x), *args, **kwargs))
+        finally:
+            strategy._should_use_with_coordinator = flag
+
+    return predict
+
+
+def _outside_of_scope(function: Callable[[], Any]) -> Any:
+    """Calls a function where no strategy is in scope: fit is in the strategy's, and there is no other way out of it."""
+    if not tf.distribute.has_strategy():
+        return function()
+    # Scopes belong to a thread.
+    with concurrent.futures.ThreadPoolExecutor(1) as executor:
+        return executor.submit(function).result()
+
+
 @contextlib.contextmanager
 def _on_workers(model: Any) -> Iterator[None]:
     """Gives Keras's loop functions that run on workers, and keeps it from its own handling of coordinators."""
@@ -146,13 +190,13 @@ def _on_workers(model: Any) -> Iterator[None]:
 
     with coordinated:
         # Only Keras reads it: to refuse progress bars and batch callbacks, and to make functions of its own.
-        strategy._should_use_with_coordinator = False
+        flag, strategy._should_use_with_coordinator = strategy._should_use_with_coordinator, False
         model.__dict__["reset_metrics"] = reset_metrics
         try:
             yield
         finally:
             del model.__dict__["reset_metrics"]
-            strategy._should_use_with_coordinator = True
+            strategy._should_use_with_coordinator = flag
 
 
 def _refuse(model: Any) -> None:

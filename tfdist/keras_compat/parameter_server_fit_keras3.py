@@ -20,7 +20,7 @@ from tfdist.keras_compat.coordinated_model import (
     refuse_class_weight,
     refuse_compile_options,
 )
-from tfdist.keras_compat.coordinator_steps import count_workers, per_worker_dataset, step_queue
+from tfdist.keras_compat.coordinator_steps import count_workers, per_worker_dataset, step_queue, undistributed
 from tfdist.keras_compat.mends import Mend
 from tfdist.keras_compat.metric_ledger import Slot
 
@@ -64,7 +64,7 @@ def _apply() -> None:
     model_class = trainer.TensorFlowTrainer
     patch_method(model_class, "make_train_function", lambda stock: _make_function(stock, "train"))
     patch_method(model_class, "make_test_function", lambda stock: _make_function(stock, "test"))
-    for name in ("fit", "evaluate"):
+    for name in ("fit", "evaluate", "train_on_batch", "test_on_batch"):
         patch_method(model_class, name, _loop)
     for name in ("predict", "predict_on_batch"):
         patch_method(model_class, name, _predict)
@@ -148,9 +148,9 @@ def _loop(stock: Callable) -> Callable:
 
 
 def _predict(stock: Callable) -> Callable:
-    def predict(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def predict(self: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
         if not _on_parameter_servers(self):
-            return stock(self, *args, **kwargs)
+            return stock(self, x, *args, **kwargs)
         if tf.distribute.has_strategy():
             raise ValueError(
                 f"expected {stock.__name__}() outside of strategy.scope() on the strategy parameter_server, where it "
@@ -158,7 +158,7 @@ def _predict(stock: Callable) -> Callable:
             )
         strategy, self._distribute_strategy = self._distribute_strategy, None
         try:
-            return stock(self, *args, **kwargs)
+            return stock(self, undistributed(x), *args, **kwargs)
         finally:
             self._distribute_strategy = strategy
 

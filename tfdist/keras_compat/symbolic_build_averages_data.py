@@ -37,6 +37,13 @@ def _apply() -> None:
     from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
 
     def first_local_batch(trainer: Any, iterator: Any) -> Any:
+        if isinstance(trainer.distribute_strategy, tf.distribute.ParameterServerStrategy):
+            if not isinstance(iterator._distributed_dataset, tf.data.Dataset):
+                raise ValueError(
+                    "expected a dataset function whose tensors have a known rank on the strategy parameter_server, "
+                    f"received {iterator._distributed_dataset.element_spec}; call set_shape in its map function."
+                )
+            return next(iter(iterator._distributed_dataset))
         _, _, data = next(iter(iterator))
         return tf.nest.map_structure(
             lambda value: trainer.distribute_strategy.experimental_local_results(value)[0], next(data)

@@ -116,6 +116,7 @@ def create_strategy(
             f"expected startup_timeout_seconds to be positive, received {startup_timeout_seconds!r}; "
             "leave it out for 300."
         )
+    by_name = name != "auto"
     if name == "auto":
         cluster = ClusterConfig.detect() if cluster is None else cluster
         found = find_tpu()
@@ -127,11 +128,14 @@ def create_strategy(
         )
         get_logger().info("strategy %s: %s", choice.name, choice.reason)
         name = choice.name
-    options = {
+    options: dict[str, tuple[object, tuple[str, ...]]] = {
         "devices": (devices, ("one_device", "mirrored", "central_storage")),
         "tpu": (tpu, ("tpu",)),
         "variable_partitioner": (variable_partitioner, ("parameter_server",)),
     }
+    if by_name:
+        # "auto" has looked at the cluster, whatever it then chose.
+        options["cluster"] = (cluster, ("multi_worker_mirrored", "parameter_server"))
     for option, (value, takers) in options.items():
         if value is not None and name not in takers:
             raise ValueError(

@@ -77,6 +77,10 @@ class Run:
             return dataset_fn(tf.distribute.InputContext())
         return self.strategy.distribute_datasets_from_function(dataset_fn)
 
+    def features_from_function(self):
+        data = tf.data.Dataset.from_tensor_slices(X).batch(BATCH)
+        return data if self.strategy is None else self.strategy.distribute_datasets_from_function(lambda context: data)
+
 
 def weights(model):
     return [weight.tolist() for weight in model.get_weights()]
@@ -216,6 +220,67 @@ def constant_weights_metrics(run):
     return trained(model, model.fit(run.dataset(UNEVEN), epochs=2, verbose=0))
 
 
+def stateful_metrics(run):
+    """Metrics whose state is more than a total and a count, and one that a user wrote as Keras's documents show."""
+
+    class OwnMean(keras.metrics.Metric):
+        def __init__(self, name="own_mean", **kwargs):
+            super().__init__(name=name, **kwargs)
+            self.total = self.add_weight(name="total", shape=(), initializer="zeros")
+            self.rows = self.add_weight(name="rows", shape=(), initializer="zeros")
+
+        def update_state(self, y_true, y_pred, sample_weight=None):
+            self.total.assign(self.total + tf.reduce_sum(tf.cast(y_true, tf.float32)))
+            self.rows.assign(self.rows + tf.cast(tf.shape(y_true)[0], tf.float32))
+
+        def result(self):
+            return self.total / self.rows
+
+    keras.utils.set_random_seed(3)
+    with run.scope():
+        inputs = keras.layers.Input((8,))
+        model = keras.Model(inputs, keras.layers.Dense(1, activation="sigmoid")(inputs))
+        metrics = [
+            keras.metrics.AUC(name="roc"),
+            keras.metrics.AUC(name="pr", curve="PR"),
+            keras.metrics.TruePositives(name="true_positives"),
+            keras.metrics.Recall(name="recall"),
+        ]
+        # Keras 2 adds up what replicas assign only where a metric calls assign_add.
+        if not hasattr(keras, "__internal__"):
+            metrics.append(OwnMean())
+        model.compile(adam(0.0), "binary_crossentropy", metrics=metrics)
+    data = tf.data.Dataset.from_tensor_slices((X[:UNEVEN], Y[:UNEVEN, None].astype("float32"))).batch(BATCH)
+    history = model.fit(data, epochs=2, verbose=0)
+    result = model.evaluate(data, verbose=0, return_dict=True)
+    return {**trained(model, history), "evaluated": {name: float(value) for name, value in result.items()}}
+
+
+def predict_in_callback(run):
+    """Predicts and evaluates between epochs, and goes on."""
+    seen = []
+
+    class Predict(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            seen.append(self.model.predict(X[:BATCH], batch_size=BATCH, verbose=0).tolist())
+
+    model = new_model(run)
+    history = model.fit(run.dataset(), epochs=2, verbose=0, callbacks=[Predict()])
+    return {**trained(model, history), "seen": seen}
+
+
+def on_batch(run):
+    model = new_model(run)
+    fitted = model.fit(run.dataset(), epochs=1, verbose=0)
+    losses = [float(model.train_on_batch(X[:BATCH], Y[:BATCH])[0]) for _ in range(3)]
+    tested = [float(value) for value in model.test_on_batch(X[:BATCH], Y[:BATCH])]
+    return {**trained(model, fitted), "losses": losses, "tested": tested}
+
+
+def predict_from_function(run):
+    return new_model(run).predict(run.features_from_function(), steps=2, verbose=0).tolist()
+
+
 def string_features(run):
     words = np.array(["a", "b", "c", "d"])[np.arange(ROWS) % 4]
     labels = (np.arange(ROWS) % 4 > 1).astype("float32")
@@ -250,6 +315,10 @@ ALL = {
         predict_uneven,
         predict_arrays,
         constant_weights_metrics,
+        stateful_metrics,
+        predict_in_callback,
+        on_batch,
+        predict_from_function,
         string_features,
     )
 }

@@ -36,8 +36,13 @@ def multi_worker_mirrored(
         RuntimeError: if something touched TensorFlow before; says what.
 
     Example:
+        >>> from tfdist.cluster import ClusterConfig
         >>> from tfdist.strategies import multi_worker_mirrored
-        >>> multi_worker_mirrored(all_reduce=None)  # doctest: +SKIP
+        >>> jobs = {"chief": ["a:2222"], "worker": ["b:2222"], "ps": ["c:2222"]}
+        >>> multi_worker_mirrored(cluster=ClusterConfig(jobs=jobs, task_type="chief"))
+        Traceback (most recent call last):
+        ...
+        ValueError: expected a cluster of workers for the strategy multi_worker_mirrored, received one with job ps; ...
     """
     cluster = ClusterConfig.detect() if cluster is None else cluster
     if cluster.has_parameter_servers:

@@ -105,3 +105,28 @@ def test_help_lists_every_flag(flag, ran, capsys):
     assert "--epochs: Passes over the training data. (default: 20)" in printed
     assert "--num_packs: Packs of gradients within one process.\n" in printed
     assert ran == []
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (
+            ["--optimizer=adam", "--momentum=0.5"],
+            "expected no --momentum with --optimizer=adam, received 0.5; only sgd",
+        ),
+        (
+            [
+                "--data=tfrecord",
+                "--train_files=a",
+                "--eval_files=b",
+                "--image_shape=8,8,1",
+                "--num_classes=2",
+                "--data_dir=/data",
+            ],
+            "expected no --data_dir with --data=tfrecord, received /data; write the folder",
+        ),
+    ],
+)
+def test_a_flag_that_would_be_ignored_is_refused(argv, message, capsys):
+    assert cli.main(argv) == 2
+    assert message in capsys.readouterr().err

@@ -165,6 +165,26 @@ def refuse_class_weight(class_weight: Any) -> None:
         )
 
 
+def within(applies: Callable[[Any], bool], context: Callable[[Any], Any]) -> Callable[[Callable], Callable]:
+    """Returns what makes of a model's method one that runs within a context, for the models that it applies to.
+
+    Args:
+        applies: whether a model needs it; others get the method as it is.
+        context: the context manager of a model.
+    """
+
+    def replace(stock: Callable) -> Callable:
+        def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+            if not applies(self):
+                return stock(self, *args, **kwargs)
+            with context(self):
+                return stock(self, *args, **kwargs)
+
+        return method
+
+    return replace
+
+
 def patch_method(model_class: Any, name: str, replace: Callable[[Callable], Callable]) -> None:
     """Replaces a method by what `replace` makes of it, keeping its name, documentation and signature."""
     stock = getattr(model_class, name)

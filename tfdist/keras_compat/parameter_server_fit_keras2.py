@@ -23,6 +23,7 @@ from tfdist.keras_compat.coordinated_model import (
     patch_method,
     refuse_class_weight,
     refuse_compile_options,
+    within,
 )
 from tfdist.keras_compat.coordinator_steps import (
     StepQueue,
@@ -78,7 +79,7 @@ def _apply() -> None:
     data_adapter.get_data_handler = get_data_handler
     data_adapter.single_batch_iterator = single_batch_iterator
     for name in ("fit", "evaluate", "train_on_batch", "test_on_batch"):
-        patch_method(training.Model, name, _loop)
+        patch_method(training.Model, name, within(_on_parameter_servers, _on_workers))
     for name in ("predict", "predict_on_batch"):
         patch_method(training.Model, name, _predict)
 
@@ -129,16 +130,6 @@ def _data_handler_class(data_adapter: Any) -> type:
             """Nothing to wait for: a step counts once its result has arrived."""
 
     return CoordinatedDataHandler
-
-
-def _loop(stock: Callable) -> Callable:
-    def loop(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if not _on_parameter_servers(self):
-            return stock(self, *args, **kwargs)
-        with _on_workers(self):
-            return stock(self, *args, **kwargs)
-
-    return loop
 
 
 def _predict(stock: Callable) -> Callable:

@@ -19,6 +19,7 @@ from tfdist.keras_compat.coordinated_model import (
     patch_method,
     refuse_class_weight,
     refuse_compile_options,
+    within,
 )
 from tfdist.keras_compat.coordinator_steps import count_workers, per_worker_dataset, step_queue, undistributed
 from tfdist.keras_compat.mends import Mend
@@ -65,7 +66,7 @@ def _apply() -> None:
     patch_method(model_class, "make_train_function", lambda stock: _make_function(stock, "train"))
     patch_method(model_class, "make_test_function", lambda stock: _make_function(stock, "test"))
     for name in ("fit", "evaluate", "train_on_batch", "test_on_batch"):
-        patch_method(model_class, name, _loop)
+        patch_method(model_class, name, within(_on_parameter_servers, _coordinated))
     for name in ("predict", "predict_on_batch"):
         patch_method(model_class, name, _predict)
 
@@ -135,16 +136,6 @@ def _make_function(stock: Callable, kind: str) -> Callable:
         return getattr(self, attribute)
 
     return make_function
-
-
-def _loop(stock: Callable) -> Callable:
-    def loop(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if not _on_parameter_servers(self):
-            return stock(self, *args, **kwargs)
-        with _coordinated(self):
-            return stock(self, *args, **kwargs)
-
-    return loop
 
 
 def _predict(stock: Callable) -> Callable:

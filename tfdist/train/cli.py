@@ -59,6 +59,16 @@ def check_flags(values: flags.FlagValues) -> None:
             )
         if not given and name in takes:
             raise ValueError(f"expected --{name} with --data={values.data}, received none; add it.")
+    if values["momentum"].present and values.optimizer != "sgd":
+        raise ValueError(
+            f"expected no --momentum with --optimizer={values.optimizer}, received {values.momentum}; "
+            "only sgd takes it, leave it out."
+        )
+    if values.data_dir and values.data == "tfrecord":
+        raise ValueError(
+            f"expected no --data_dir with --data=tfrecord, received {values.data_dir}; "
+            "write the folder into --train_files and --eval_files."
+        )
     if values.image_shape and not (
         len(values.image_shape) == 3 and all(size.isdecimal() and int(size) for size in values.image_shape)
     ):

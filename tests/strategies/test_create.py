@@ -86,7 +86,6 @@ def test_a_startup_timeout_that_is_not_positive_is_refused(name, seconds):
 @pytest.mark.parametrize(
     ("name", "option", "value", "takers"),
     [
-        ("multi_worker_mirrored", "devices", 2, "one_device, mirrored, central_storage"),
         ("parameter_server", "devices", ["CPU:0"], "one_device, mirrored, central_storage"),
         ("tpu", "devices", 2, "one_device, mirrored, central_storage"),
         ("mirrored", "cluster", ClusterConfig(), "multi_worker_mirrored, parameter_server"),

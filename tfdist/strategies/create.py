@@ -129,7 +129,7 @@ def create_strategy(
         get_logger().info("strategy %s: %s", choice.name, choice.reason)
         name = choice.name
     options: dict[str, tuple[object, tuple[str, ...]]] = {
-        "devices": (devices, ("one_device", "mirrored", "central_storage")),
+        "devices": (devices, ("one_device", "mirrored", "central_storage", "multi_worker_mirrored")),
         "tpu": (tpu, ("tpu",)),
         "variable_partitioner": (variable_partitioner, ("parameter_server",)),
     }
@@ -154,7 +154,10 @@ def create_strategy(
             return tpu_strategy(tpu)
         case "multi_worker_mirrored":
             return multi_worker_mirrored(
-                cluster=cluster, all_reduce=all_reduce, startup_timeout_seconds=startup_timeout_seconds
+                cluster=cluster,
+                devices=devices,
+                all_reduce=all_reduce,
+                startup_timeout_seconds=startup_timeout_seconds,
             )
         case _:
             return parameter_server(

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
 import tensorflow as tf
 
 from tfdist._log import get_logger
@@ -10,7 +14,7 @@ from tfdist.cluster import ClusterConfig, wait_for_peers
 from tfdist.keras_compat import prepare_keras
 from tfdist.strategies.all_reduce import communication_options
 from tfdist.strategies.cluster_resolver import cluster_resolver
-from tfdist.strategies.devices import grow_gpu_memory
+from tfdist.strategies.devices import choose_devices, grow_gpu_memory
 from tfdist.strategies.first_touch import explain_late_start
 from tfdist.strategies.start_deadline import start_deadline
 
@@ -18,6 +22,7 @@ from tfdist.strategies.start_deadline import start_deadline
 def multi_worker_mirrored(
     *,
     cluster: ClusterConfig | None = None,
+    devices: int | Sequence[str] | None = None,
     all_reduce: AllReduceOptions | None = None,
     startup_timeout_seconds: float = 300.0,
 ) -> tf.distribute.Strategy:
@@ -27,6 +32,8 @@ def multi_worker_mirrored(
 
     Args:
         cluster: None reads TF_CONFIG; without a TF_CONFIG the strategy has one worker.
+        devices: of this worker; None for all its GPUs, or one CPU where there is none. On a worker without GPUs, that
+            many logical CPUs, the same number on every worker.
         all_reduce: how the workers' gradients are summed.
         startup_timeout_seconds: how long to wait until every other worker has answered.
 
@@ -56,6 +63,7 @@ def multi_worker_mirrored(
             "use 'auto' or 'one_device' in the evaluator."
         )
     grow_gpu_memory()
+    names = _worker_devices(devices)
     num_gpus = len(tf.config.list_physical_devices("GPU"))
     options = communication_options(all_reduce, num_gpus=num_gpus)
     if not cluster.is_distributed:
@@ -63,11 +71,12 @@ def multi_worker_mirrored(
         alone = tf.distribute.cluster_resolver.SimpleClusterResolver(
             tf.train.ClusterSpec({}), num_accelerators={"GPU": num_gpus}
         )
-        strategy = tf.distribute.MultiWorkerMirroredStrategy(cluster_resolver=alone, communication_options=options)
+        with _on_devices(names):
+            strategy = tf.distribute.MultiWorkerMirroredStrategy(cluster_resolver=alone, communication_options=options)
         return prepare_keras(strategy, "multi_worker_mirrored")
     wait_for_peers(cluster, timeout_seconds=startup_timeout_seconds, log=get_logger().info)
     try:
-        with start_deadline(cluster, timeout_seconds=startup_timeout_seconds):
+        with start_deadline(cluster, timeout_seconds=startup_timeout_seconds), _on_devices(names):
             strategy = tf.distribute.MultiWorkerMirroredStrategy(
                 cluster_resolver=cluster_resolver(cluster, num_gpus=num_gpus), communication_options=options
             )
@@ -79,3 +88,38 @@ def multi_worker_mirrored(
             + explain_late_start(error)
         ) from error
     return prepare_keras(strategy, "multi_worker_mirrored")
+
+
+def _worker_devices(devices: int | Sequence[str] | None) -> list[str]:
+    gpus = len(tf.config.list_physical_devices("GPU"))
+    if devices is not None and not isinstance(devices, int):
+        raise ValueError(
+            f"expected devices of the strategy multi_worker_mirrored to be a number, received {devices!r}; "
+            "write how many there are on each worker, or leave it out for all of them."
+        )
+    if devices is not None and gpus and devices != gpus:
+        raise ValueError(
+            f"expected devices of the strategy multi_worker_mirrored to be {gpus}, the GPUs of this worker, received "
+            f"{devices}; hide the others with CUDA_VISIBLE_DEVICES, and leave devices out."
+        )
+    return choose_devices(devices)
+
+
+@contextlib.contextmanager
+def _on_devices(names: list[str]) -> Iterator[None]:
+    """Lets the strategy that is made in the body train on several logical CPUs: TensorFlow gives it one, always."""
+    from tensorflow.python.distribute.collective_all_reduce_strategy import CollectiveAllReduceExtended
+
+    if len(names) == 1 or names[0].startswith("GPU"):
+        yield
+        return
+    stock = CollectiveAllReduceExtended._initialize_local_devices
+
+    def local_devices(self: Any, cluster_resolver: Any, worker_device: str) -> tuple[tuple[str, ...], str]:
+        return tuple(f"{worker_device}/device:{name}" for name in names), "CPU"
+
+    CollectiveAllReduceExtended._initialize_local_devices = local_devices
+    try:
+        yield
+    finally:
+        CollectiveAllReduceExtended._initialize_local_devices = stock

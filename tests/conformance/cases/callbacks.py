@@ -1,0 +1,181 @@
+"""Callbacks: every worker decides alike, and one file is written once, whole, by the chief."""
+
+from __future__ import annotations
+
+import csv
+import threading
+import time
+
+from tests.conformance.case import case
+
+
+def _files(run):
+    """Which files there are, once every rank has written its own."""
+    run.barrier()
+    return sorted(str(path.relative_to(run.folder)) for path in run.folder.rglob("*") if path.is_file())
+
+
+@case("EarlyStopping")
+def early_stopping(run):
+    from tests.conformance.models import UNEVEN, batches, compiled, fit, keras, sgd
+
+    stop = keras.callbacks.EarlyStopping(monitor="val_loss", patience=1, restore_best_weights=True)
+    model = compiled(run, optimizer=lambda: sgd(learning_rate=2.0))
+    result = fit(model, batches(), epochs=12, validation_data=batches(UNEVEN), callbacks=[stop])
+    return {**result, "stopped": stop.stopped_epoch}
+
+
+@case("ReduceLROnPlateau")
+def reduce_lr_on_plateau(run):
+    from tests.conformance.models import compiled, fit, keras, sgd
+
+    reduce = keras.callbacks.ReduceLROnPlateau(monitor="loss", patience=1, factor=0.5, min_delta=10.0)
+    model = compiled(run, optimizer=sgd)
+    return {**fit(model, epochs=4, callbacks=[reduce]), "rate": float(model.optimizer.learning_rate.numpy())}
+
+
+@case("LearningRateScheduler")
+def learning_rate_scheduler(run):
+    from tests.conformance.models import compiled, fit, keras
+
+    schedule = keras.callbacks.LearningRateScheduler(lambda epoch: 0.05 * 0.5**epoch)
+    return fit(compiled(run), epochs=3, callbacks=[schedule])
+
+
+@case("which callbacks are called, and when")
+def calls(run):
+    from tests.conformance.models import compiled, fit, keras
+
+    seen = []
+    names = ("on_epoch_begin", "on_epoch_end", "on_train_batch_begin", "on_train_batch_end")
+    recorder = keras.callbacks.LambdaCallback(
+        **{name: lambda number, logs, name=name: seen.append([name, number]) for name in names}
+    )
+    return {**fit(compiled(run), callbacks=[recorder]), "calls": seen}
+
+
+class _Reader(threading.Thread):
+    """Somebody who opens a file as soon as it is there."""
+
+    def __init__(self, path, read):
+        super().__init__(daemon=True)
+        self.path, self.read, self.failures, self.going = path, read, [], True
+
+    def run(self):
+        while self.going:
+            if self.path.exists():
+                try:
+                    self.read(self.path)
+                except FileNotFoundError:
+                    pass
+                except Exception as error:
+                    self.failures.append(f"{type(error).__name__}: {error}")
+            time.sleep(0.002)
+
+    def __enter__(self):
+        self.start()
+        return self
+
+    def __exit__(self, *_):
+        self.going = False
+        self.join()
+
+
+def _read_zip(path):
+    import zipfile
+
+    with zipfile.ZipFile(path) as archive:
+        assert archive.testzip() is None
+
+
+@case("ModelCheckpoint: one file, never half of one")
+def model_checkpoint(run):
+    from tests.conformance.models import compiled, fit, keras, weights
+
+    def make():
+        inputs = keras.layers.Input((8,))
+        # Large enough for its writing to take a while.
+        hidden = keras.layers.Dense(50_000, activation="tanh")(inputs)
+        return keras.Model(inputs, keras.layers.Dense(2)(hidden))
+
+    path = run.folder / "best.keras"
+    from tests.conformance.models import sgd
+
+    model = compiled(run, make, optimizer=lambda: sgd(learning_rate=1e-5, momentum=0.0))
+    checkpoint = keras.callbacks.ModelCheckpoint(str(path), monitor="loss", save_best_only=True)
+    with _Reader(path, _read_zip) as reader:
+        history = fit(model, epochs=4, callbacks=[checkpoint])["history"]
+    files = _files(run)
+    loaded = keras.models.load_model(str(path))
+    same = [abs(a - b).max() for a, b in zip(weights(loaded), weights(model), strict=True)]
+    run.barrier()
+    return {"history": history, "files": files, "not readable": reader.failures[:1], "apart": [float(s) for s in same]}
+
+
+@case("BackupAndRestore")
+def backup_and_restore(run):
+    from tests.conformance.models import compiled, fit, keras
+
+    class Interrupted(Exception):
+        pass
+
+    class Interrupt(keras.callbacks.Callback):
+        def on_epoch_begin(self, epoch, logs=None):
+            if epoch == 2:
+                raise Interrupted
+
+    def callback():
+        return keras.callbacks.BackupAndRestore(str(run.folder / "backup"))
+
+    model = compiled(run)
+    try:
+        model.fit(*_data(), epochs=4, verbose=0, callbacks=[callback(), Interrupt()])
+    except Interrupted:
+        pass
+    run.barrier()
+    left = bool([path for path in run.folder.rglob("*") if path.is_file()])
+    run.barrier()
+    result = fit(compiled(run), epochs=4, callbacks=[callback()])
+    run.barrier()
+    return {**result, "backed up": left, "files": _files(run)}
+
+
+def _data():
+    from tests.conformance.models import batches
+
+    return (batches(),)
+
+
+@case("CSVLogger")
+def csv_logger(run):
+    from tests.conformance.models import UNEVEN, batches, compiled, fit, keras
+
+    path = run.folder / "log.csv"
+    fit(compiled(run), batches(UNEVEN), epochs=3, callbacks=[keras.callbacks.CSVLogger(str(path))])
+    files = _files(run)
+    with path.open() as file:
+        # A column that the first epoch did not have is written as NA.
+        lines = [{k: v if v == "NA" else float(v) for k, v in line.items()} for line in csv.DictReader(file)]
+    run.barrier()
+    return {"files": files, "lines": lines}
+
+
+@case("TensorBoard")
+def tensorboard(run):
+    from tests.conformance.models import UNEVEN, batches, compiled, fit, keras, tf
+
+    board = keras.callbacks.TensorBoard(str(run.folder / "logs"), write_graph=False)
+    fit(compiled(run), batches(), epochs=2, validation_data=batches(UNEVEN), callbacks=[board])
+    run.barrier()
+    found = {}
+    for kind in ("train", "validation"):
+        paths = sorted((run.folder / "logs" / kind).glob("events*"))
+        scalars = {}
+        for path in paths:
+            for event in tf.compat.v1.train.summary_iterator(str(path)):
+                for value in event.summary.value:
+                    if value.tag.startswith(("epoch_", "evaluation_")):
+                        scalars.setdefault(value.tag, []).append(float(tf.make_ndarray(value.tensor)))
+        found[kind] = {"files": len(paths), "scalars": scalars}
+    run.barrier()
+    return found

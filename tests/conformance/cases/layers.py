@@ -1,0 +1,140 @@
+"""Layers whose result depends on the batch, on chance, or on more than their inputs."""
+
+from __future__ import annotations
+
+from tests.conformance.case import case
+
+
+def _ghost_fit(model, parts, rows, epochs):
+    """What replicas do with a plain batch norm, on one device: each normalizes its part, statistics are averaged."""
+    import numpy as np
+
+    from tests.conformance.models import BATCH, X, Y, cross_entropy, tf
+
+    loss_of = cross_entropy(reduction="none")
+    state = model.non_trainable_variables
+    for _ in range(epochs):
+        for start in range(0, rows, BATCH):
+            order = np.arange(start, min(start + BATCH, rows))
+            size = -(-len(order) // parts)
+            gradients = [tf.zeros_like(variable) for variable in model.trainable_variables]
+            before = [tf.identity(variable) for variable in state]
+            after = [tf.zeros_like(value) for value in before]
+            for part in range(parts):
+                own = order[part * size : (part + 1) * size]
+                for variable, value in zip(state, before, strict=True):
+                    variable.assign(value)
+                if len(own):
+                    with tf.GradientTape() as tape:
+                        loss = tf.reduce_sum(loss_of(Y[own], model(X[own], training=True))) / len(order)
+                    for i, gradient in enumerate(tape.gradient(loss, model.trainable_variables)):
+                        gradients[i] += gradient
+                after = [total + tf.convert_to_tensor(v) / parts for total, v in zip(after, state, strict=True)]
+            for variable, value in zip(state, after, strict=True):
+                variable.assign(value)
+            model.optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
+
+
+def _batch_norm(run, rows):
+    from tests.conformance.models import BATCH, X, Y, batches, compiled, keras, network, weights
+
+    normalization = []
+
+    def make():
+        normalization.append(keras.layers.BatchNormalization(momentum=0.9))
+        return network(hidden=normalization)
+
+    model = compiled(run, make)
+    if run.is_oracle:
+        _ghost_fit(model, run.topology.replicas, rows, 2)
+    else:
+        model.fit(batches(rows), epochs=2, verbose=0)
+    evaluated = model.evaluate(X, Y, batch_size=BATCH, verbose=0)
+    return {"weights": weights(model), "evaluated": [float(value) for value in evaluated]}
+
+
+@case("BatchNormalization: running statistics averaged", per=("replicas",))
+def batch_normalization(run):
+    from tests.conformance.models import ROWS
+
+    return _batch_norm(run, ROWS)
+
+
+@case("BatchNormalization where a replica gets no rows", per=("replicas",))
+def batch_normalization_empty_replica(run):
+    from tests.conformance.models import BATCH, ROWS
+
+    return _batch_norm(run, ROWS - BATCH + 1)
+
+
+def _synchronized(run, rows):
+    from tests.conformance.models import batches, compiled, fit, keras, network
+
+    layer = lambda: keras.layers.BatchNormalization(momentum=0.9, synchronized=True)
+    return fit(compiled(run, lambda: network(hidden=[layer()])), batches(rows))
+
+
+@case("BatchNormalization(synchronized=True)")
+def synchronized_batch_normalization(run):
+    from tests.conformance.models import ROWS
+
+    return _synchronized(run, ROWS)
+
+
+@case("the same, uneven, a replica gets no rows")
+def synchronized_batch_normalization_uneven(run):
+    from tests.conformance.models import BATCH, ROWS
+
+    return _synchronized(run, ROWS - BATCH + 1)
+
+
+@case("Dropout: replicas draw differently, runs repeat", per=("replicas",))
+def dropout(run):
+    import numpy as np
+
+    from tests.conformance.models import batches, compiled, keras, network, tf, weights
+
+    def once():
+        model = compiled(run, lambda: network(hidden=[keras.layers.Dropout(0.5, seed=11)]), metrics=())
+        history = model.fit(batches(), epochs=1, verbose=0)
+        return [*weights(model), np.asarray(history.history["loss"])]
+
+    first, second = once(), once()
+    keras.backend.clear_session()
+    keras.utils.set_random_seed(5)
+    with run.scope():
+        layer = keras.layers.Dropout(0.5)
+        layer.build((None, 64))
+
+    def draw():
+        return layer(tf.ones([1, 64]), training=True)
+
+    if run.is_oracle:
+        drawn = [tf.zeros([1, 64]) + tf.one_hot([i], 64) for i in range(run.topology.replicas)]
+        rows = tf.concat(drawn, axis=0)
+    else:
+        rows = run.strategy.gather(tf.function(lambda: run.strategy.run(draw))(), axis=0)
+    return {
+        "repeats": all(np.allclose(a, b, rtol=1e-6, atol=1e-6) for a, b in zip(first, second, strict=True)),
+        "finite": all(np.isfinite(value).all() for value in first),
+        "different masks": len({row.tobytes() for row in np.asarray(rows)}),
+    }
+
+
+@case("layers with add_loss")
+def add_loss(run):
+    from tests.conformance.models import compiled, fit, keras, network, tf
+
+    class Penalty(keras.layers.Layer):
+        def call(self, inputs):
+            self.add_loss(0.1 * tf.reduce_mean(tf.square(inputs)))
+            return inputs
+
+    return fit(compiled(run, lambda: network(hidden=[Penalty()])))
+
+
+@case("regularizers counted once")
+def regularizers(run):
+    from tests.conformance.models import compiled, fit, keras, network
+
+    return fit(compiled(run, lambda: network(kernel_regularizer=keras.regularizers.L2(0.1), activity_regularizer="l2")))

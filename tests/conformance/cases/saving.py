@@ -1,0 +1,111 @@
+"""Saved under one strategy, loaded under another and under none, optimizer state included."""
+
+from __future__ import annotations
+
+import contextlib
+
+from tests.conformance.case import case
+
+
+def _adam():
+    from tests.conformance.models import keras
+
+    return keras.optimizers.Adam(0.01)
+
+
+def _other(run):
+    """Another strategy: that of one device."""
+    import tensorflow as tf
+
+    return contextlib.nullcontext() if run.is_oracle else tf.distribute.OneDeviceStrategy("/CPU:0").scope()
+
+
+def _continued(run, save, load):
+    """Ten steps here, saved; ten more under none, under another strategy, and here again after loading what none saved."""
+    from tests.conformance.case import Run
+    from tests.conformance.models import compiled, keras, weights
+
+    def steps(model):
+        model.fit(*_data(), epochs=1, verbose=0)
+        return weights(model)
+
+    plain = Run(None, run.topology, run.folder, run.rank)
+    model = compiled(run, optimizer=_adam, metrics=())
+    steps(model)
+    save(model, run.folder / "from_here")
+    run.barrier()
+    with contextlib.nullcontext():
+        under_none = steps(load(plain, run.folder / "from_here"))
+    with _other(run):
+        under_another = steps(load(plain, run.folder / "from_here"))
+    run.barrier()
+    model = compiled(plain, optimizer=_adam, metrics=())
+    steps(model)
+    own = run.folder / f"from_none_{run.rank}"
+    save(model, own)
+    run.barrier()
+    here = steps(load(run, own))
+    run.barrier()
+    return {"under none": under_none, "under another": under_another, "here": here}
+
+
+def _data():
+    from tests.conformance.models import batches
+
+    return (batches(),)
+
+
+@case(".keras file")
+def keras_file(run):
+    from tests.conformance.models import keras
+
+    def load(where, path):
+        with where.scope():
+            return keras.models.load_model(f"{path}.keras")
+
+    return _continued(run, lambda model, path: model.save(f"{path}.keras"), load)
+
+
+@case("weights file")
+def weights_file(run):
+    from tests.conformance.models import compiled, keras, weights
+
+    def steps(model):
+        model.fit(*_data(), epochs=1, verbose=0)
+        return weights(model)
+
+    model = compiled(run, metrics=())
+    trained = steps(model)
+    path = str(run.folder / "model.weights.h5")
+    model.save_weights(path)
+    run.barrier()
+    from tests.conformance.case import Run
+
+    plain = Run(None, run.topology, run.folder, run.rank)
+    results = {}
+    for name, where in (("under none", plain), ("here", run)):
+        other = compiled(where, metrics=())
+        for weight in other.weights:
+            weight.assign(weight * 0)
+        other.load_weights(path)
+        results[name] = weights(other)
+    run.barrier()
+    return {"trained": trained, **results}
+
+
+@case("tf.train.Checkpoint")
+def tf_checkpoint(run):
+    from tests.conformance.models import compiled, tf
+
+    def save(model, path):
+        tf.train.Checkpoint(model=model, optimizer=model.optimizer).write(f"{path}-{run.rank}/ckpt")
+
+    def load(where, path):
+        model = compiled(where, optimizer=_adam, metrics=())
+        with where.scope():
+            model.optimizer.build(model.trainable_variables)
+            checkpoint = tf.train.Checkpoint(model=model, optimizer=model.optimizer)
+            checkpoint.read(f"{path}-{run.rank}/ckpt").expect_partial()
+        return model
+
+    return _continued(run, save, load)

@@ -1,0 +1,68 @@
+"""How far two results are from each other."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+
+class Differs(Exception):
+    """Two results that differ in more than numbers."""
+
+
+def error_of(own: Any, expected: Any, where: str = "result") -> tuple[float, str]:
+    """Returns the largest relative error between two results, and the place where it is.
+
+    A number is compared relative to the expected one, an array (a weight, a prediction) by its largest difference
+    relative to its largest expected value: a weight of nearly zero beside others of size 1 is right to the last bit
+    that matters. Both are compared with at least 1e-3, below which float32 arithmetic leaves nothing to compare.
+
+    Raises:
+        Differs: for another structure, another text, another integer.
+    """
+    if isinstance(expected, dict):
+        if not isinstance(own, dict) or sorted(own) != sorted(expected):
+            raise Differs(f"{where}: {_short(own)}, expected {_short(sorted(expected))}")
+        return _largest([error_of(own[key], expected[key], f"{where}, {key}") for key in expected])
+    if isinstance(expected, list) and not _is_array(expected):
+        if not isinstance(own, list) or len(own) != len(expected):
+            raise Differs(f"{where}: {_short(own)}, expected {_short(expected)}")
+        return _largest([error_of(a, b, f"{where}[{i}]") for i, (a, b) in enumerate(zip(own, expected, strict=True))])
+    if isinstance(expected, (float, list)):
+        try:
+            one, other = np.asarray(own, dtype=float), np.asarray(expected, dtype=float)
+        except (TypeError, ValueError):
+            raise Differs(f"{where}: {_short(own)}, expected {_short(expected)}") from None
+        if one.shape != other.shape:
+            raise Differs(f"{where}: shape {one.shape}, expected {other.shape}")
+        if not one.size:
+            return 0.0, where
+        if not (np.isfinite(one) == np.isfinite(other)).all():
+            return math.inf, where
+        finite = np.isfinite(other)
+        if not finite.any():
+            return 0.0, where
+        scale = max(1e-3, float(np.abs(other[finite]).max()))
+        return float(np.abs(one[finite] - other[finite]).max()) / scale, where
+    if own != expected:
+        raise Differs(f"{where}: {_short(own)}, expected {_short(expected)}")
+    return 0.0, where
+
+
+def _largest(errors: list[tuple[float, str]]) -> tuple[float, str]:
+    return max(errors, default=(0.0, ""))
+
+
+def _is_array(value: Any) -> bool:
+    try:
+        return bool(value) and np.asarray(value).dtype.kind == "f"
+    except ValueError:
+        # Lists of other lengths within: several arrays.
+        return False
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) < 200 else text[:200] + "..."

@@ -1,0 +1,99 @@
+"""Data and models that the cases share: small enough that a cell costs little more than tracing it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tests.conformance.case import Run
+
+keras = tf.keras
+KERAS_3 = not keras.Model.__module__.startswith(("tf_keras", "keras.src.engine"))
+BATCH = 32
+ROWS = 10 * BATCH
+UNEVEN = ROWS - 17
+
+_rng = np.random.default_rng(7)
+X = _rng.normal(size=(ROWS, 8)).astype("float32")
+Y = (X.sum(axis=1) > 0).astype("int64")
+
+
+def sgd(**options: Any) -> Any:
+    """The usual optimizer: errors do not grow in it, as they may where a tiny gradient is divided by its own size."""
+    return keras.optimizers.SGD(**{"learning_rate": 0.05, "momentum": 0.9, **options})
+
+
+def cross_entropy(**options: Any) -> Any:
+    """The usual loss."""
+    return keras.losses.SparseCategoricalCrossentropy(from_logits=True, **options)
+
+
+def network(model_class: Any = None, *, hidden: Any = (), **dense_options: Any) -> Any:
+    """Two dense layers, others between them; to be called in a scope."""
+    inputs = keras.layers.Input((8,))
+    x = keras.layers.Dense(16, activation="tanh", **dense_options)(inputs)
+    for layer in hidden:
+        x = layer(x)
+    # Logits are float32 whatever the policy.
+    return (model_class or keras.Model)(inputs, keras.layers.Dense(2, dtype="float32")(x))
+
+
+def compiled(run: Run, make: Any = network, *, optimizer: Any = sgd, metrics: Any = ("accuracy",), **options: Any) -> Any:
+    """Makes and compiles a model in the scope, with the same initial weights everywhere."""
+    keras.utils.set_random_seed(3)
+    with run.scope():
+        model = make()
+        model.compile(
+            optimizer=optimizer(),
+            **{
+                "loss": cross_entropy(),
+                "metrics": [metric() if callable(metric) else metric for metric in metrics] or None,
+                **options,
+            },
+        )
+    return model
+
+
+def batches(rows: int = ROWS, batch: int = BATCH) -> Any:
+    """The rows as a tf.data.Dataset."""
+    return tf.data.Dataset.from_tensor_slices((X[:rows], Y[:rows])).batch(batch)
+
+
+def from_function(run: Run, *, repeat: bool = False) -> Any:
+    """The same global batches, each input pipeline making its own part of them."""
+
+    def dataset_fn(context: Any) -> Any:
+        pipelines, own = context.num_input_pipelines, context.input_pipeline_id
+        data = tf.data.Dataset.from_tensor_slices((X, Y)).batch(BATCH)
+        if context.num_replicas_in_sync == 1:
+            data = data.shard(pipelines, own)
+        else:
+            rows = BATCH // pipelines
+            data = data.map(lambda x, y: (x[own * rows : (own + 1) * rows], y[own * rows : (own + 1) * rows]))
+            data = data.unbatch().batch(context.get_per_replica_batch_size(BATCH))
+        return data.repeat() if repeat else data
+
+    if run.is_oracle:
+        return dataset_fn(tf.distribute.InputContext())
+    return run.strategy.distribute_datasets_from_function(dataset_fn)
+
+
+def weights(model: Any) -> list[Any]:
+    """Every weight of a model."""
+    return [np.asarray(weight, dtype=float) for weight in model.get_weights()]
+
+
+def trained(model: Any, history: Any) -> dict[str, Any]:
+    """What training has come to: weights, the losses and metrics of its epochs, steps."""
+    return {
+        "weights": weights(model),
+        "history": {name: [float(v) for v in values] for name, values in history.history.items()},
+        "iterations": int(model.optimizer.iterations.numpy()),
+    }
+
+
+def fit(model: Any, *data: Any, epochs: int = 2, **options: Any) -> dict[str, Any]:
+    """Fits and returns what it has come to."""
+    return trained(model, model.fit(*(data or (batches(),)), epochs=epochs, verbose=0, **options))

@@ -1,0 +1,160 @@
+"""A process that stays: makes its strategy once, then runs the cases that it is sent, one after another.
+
+python -m tests.conformance.resident FLAVOUR TOPOLOGY FOLDER RANK
+
+FLAVOUR is oracle, stock or tfdist. A line of JSON on stdin names a case; the answer goes to a file, whole.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import json
+import os
+import shutil
+import sys
+import traceback
+from pathlib import Path
+from typing import Any
+
+from tests.conformance.case import ONE_DEVICE, TOPOLOGIES, UNORDERED, Run, Topology, all_cases
+
+
+def stock_strategy(topology: Topology) -> Any:
+    """Makes the strategy as a user of TensorFlow would, or serves as a task of its cluster."""
+    import tensorflow as tf
+
+    if topology.devices > 1:
+        cpu = tf.config.list_physical_devices("CPU")[0]
+        count = [tf.config.LogicalDeviceConfiguration()] * topology.devices
+        tf.config.set_logical_device_configuration(cpu, count)
+    names = [f"CPU:{i}" for i in range(topology.devices)]
+    match topology.strategy:
+        case "one_device":
+            return tf.distribute.OneDeviceStrategy("/CPU:0")
+        case "mirrored":
+            return tf.distribute.MirroredStrategy(names)
+        case "central_storage":
+            return tf.distribute.experimental.CentralStorageStrategy(names, "CPU:0")
+        case "multi_worker_mirrored":
+            with several_cpus(topology.devices):
+                return tf.distribute.MultiWorkerMirroredStrategy()
+        case _:
+            resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+            if resolver.task_type in ("worker", "ps"):
+                tf.distribute.Server(
+                    resolver.cluster_spec(), job_name=resolver.task_type, task_index=resolver.task_id, protocol="grpc"
+                ).join()
+            return tf.distribute.ParameterServerStrategy(resolver)
+
+
+@contextlib.contextmanager
+def several_cpus(count: int) -> Any:
+    """Stock TensorFlow gives a worker without GPUs one device, whatever logical CPUs it has."""
+    from tensorflow.python.distribute.collective_all_reduce_strategy import CollectiveAllReduceExtended
+
+    stock = CollectiveAllReduceExtended._initialize_local_devices
+
+    def local_devices(self: Any, resolver: Any, worker_device: str) -> Any:
+        return tuple(f"{worker_device}/device:CPU:{i}" for i in range(count)), "CPU"
+
+    CollectiveAllReduceExtended._initialize_local_devices = local_devices
+    try:
+        yield
+    finally:
+        CollectiveAllReduceExtended._initialize_local_devices = stock
+
+
+def tfdist_strategy(topology: Topology) -> Any:
+    """Makes the strategy as a user of tfdist would."""
+    import tfdist
+
+    takes_devices = topology.strategy in ("mirrored", "central_storage", "multi_worker_mirrored")
+    return tfdist.create_strategy(
+        topology.strategy, devices=topology.devices if takes_devices else None, startup_timeout_seconds=60
+    )
+
+
+def healthy(strategy: Any) -> bool:
+    """Whether the strategy can still compute: after an error its cluster may not."""
+    import tensorflow as tf
+
+    if isinstance(strategy, tf.distribute.ParameterServerStrategy):
+        coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
+        return float(coordinator.schedule(tf.function(lambda: tf.ones([]))).fetch()) == 1
+    values = strategy.run(tf.function(lambda: tf.ones([])))
+    return int(strategy.reduce(tf.distribute.ReduceOp.SUM, values, axis=None)) == strategy.num_replicas_in_sync
+
+
+def plain(value: Any) -> Any:
+    """Turns arrays, tensors and numbers into what JSON takes; every array into lists of floats."""
+    import numpy as np
+
+    if isinstance(value, dict):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    if isinstance(value, (str, bool, int, type(None))):
+        return value
+    if isinstance(value, float):
+        return value
+    array = np.asarray(value.numpy() if hasattr(value, "numpy") else value)
+    if array.dtype.kind in "iub" and array.ndim == 0:
+        return int(array)
+    return array.astype(float).tolist()
+
+
+def forget() -> None:
+    """Leaves nothing of a case behind for the next one."""
+    import tensorflow as tf
+
+    keras = tf.keras
+    keras.mixed_precision.set_global_policy("float32")
+    keras.backend.clear_session()
+    gc.collect()
+
+
+def main() -> None:
+    """Runs cases until stdin ends."""
+    flavour, name, folder, rank = sys.argv[1:]
+    topology = next(t for t in (*TOPOLOGIES, UNORDERED, ONE_DEVICE) if t.name == name)
+    # Cases import TensorFlow, which the strategy has to be the first to touch.
+    make = {"oracle": lambda topology: None, "stock": stock_strategy, "tfdist": tfdist_strategy}[flavour]
+    strategy = make(topology)
+    import tensorflow as tf
+
+    tf.config.experimental.enable_op_determinism()
+    assert flavour == "tfdist" or "tfdist" not in sys.modules
+    cases = all_cases()
+    answer(Path(folder), f"ready-{rank}", {})
+    for line in sys.stdin:
+        request = json.loads(line)
+        own = Path(request["folder"])
+        as_topology = next(t for t in (*TOPOLOGIES, UNORDERED) if t.name == request["topology"])
+        run = Run(strategy, as_topology, own / "files", int(rank))
+        print(f"---- {request['case']}", flush=True)
+        try:
+            answer(own, f"result-{rank}", {"value": plain(cases[request["case"]].function(run))})
+        except Exception as error:
+            traceback.print_exc()
+            answer(own, f"result-{rank}", {"error": f"{type(error).__name__}: {str(error).strip()}"[:3000]})
+            if strategy is not None:
+                answer(own, f"healthy-{rank}", {"healthy": healthy(strategy)})
+        try:
+            forget()
+        except Exception:
+            traceback.print_exc()
+    # Neither the threads of a coordinator nor the shutdown of collectives may hold it up.
+    shutil.rmtree(folder, ignore_errors=True)
+    os._exit(0)
+
+
+def answer(folder: Path, name: str, value: Any) -> None:
+    """Writes a file that appears whole."""
+    scratch = folder / f".{name}"
+    scratch.write_text(json.dumps(value))
+    scratch.rename(folder / name)
+
+
+if __name__ == "__main__":
+    main()

@@ -138,6 +138,37 @@ print("OUTCOME", losses[0])
 """
 )
 
+# What each worker has written, of files that one is enough to write; a name of its own where two would collide.
+WRITING_PROGRAM = (
+    PRELUDE
+    + """
+opened = []
+sys.addaudithook(lambda event, args: opened.append(str(args[0])) if event == "open" and "w" in str(args[1]) else None)
+strategy = tf.distribute.MultiWorkerMirroredStrategy()
+rank = strategy.cluster_resolver.task_id
+with strategy.scope():
+    model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+model.save("model.keras")
+written = ["model"] if "model.keras" in opened else []
+
+
+def begin(name, callback, path):
+    callback.set_model(model)
+    callback.on_train_begin()
+    callback.on_epoch_end(0, {"loss": 1.0})
+    written.extend([name] if os.path.exists(path) else [])
+
+
+begin("csv", keras.callbacks.CSVLogger(f"{rank}.csv"), f"{rank}.csv")
+if hasattr(keras, "ops"):
+    # Keras 2 sends these elsewhere.
+    begin("board", keras.callbacks.TensorBoard(f"board-{rank}"), f"board-{rank}/train")
+    begin("backup", keras.callbacks.BackupAndRestore(f"backup-{rank}"), f"backup-{rank}/training_metadata.json")
+print("OUTCOME", *written, flush=True)
+"""
+)
+
 
 def _outcome(command: list[str], folder: Path) -> str:
     ended = run(command, cwd=folder, deadline_seconds=120)
@@ -157,6 +188,12 @@ if KERAS_3:
         ended = launch("--workers", "2", "--", "canary.py", cwd=tmp_path, deadline_seconds=120)
         assert "[worker 0] OUTCOME raised" in ended.text
 
+    def test_stock_keras_3_writes_files_on_every_worker(tmp_path: Path) -> None:
+        (tmp_path / "canary.py").write_text(WRITING_PROGRAM)
+        ended = launch("--workers", "2", "--", "canary.py", cwd=tmp_path, deadline_seconds=120)
+        # Of the mends files_written_by_every_worker_keras3, logs_written_by_every_worker, backup_owned_by_no_worker.
+        assert "[worker 1] OUTCOME model csv board backup" in ended.text
+
 else:
 
     def test_stock_keras_2_adds_up_the_logs_of_workers(tmp_path: Path) -> None:
@@ -164,6 +201,12 @@ else:
         ended = launch("--workers", "2", "--", "canary.py", cwd=tmp_path, deadline_seconds=120)
         # The loss of zeros against ones is 1.
         assert "[worker 0] OUTCOME 2.0" in ended.text
+
+    def test_stock_keras_2_writes_files_on_every_worker(tmp_path: Path) -> None:
+        (tmp_path / "canary.py").write_text(WRITING_PROGRAM)
+        ended = launch("--workers", "2", "--", "canary.py", cwd=tmp_path, deadline_seconds=120)
+        # Of the mends files_written_by_every_worker_keras2 and csv_written_by_every_worker.
+        assert "[worker 1] OUTCOME model csv" in ended.text
 
 
 def test_stock_fit_fails_on_parameter_servers(tmp_path: Path) -> None:

@@ -1,14 +1,28 @@
 from __future__ import annotations
 
+import io
+import logging
 import os
 import re
+import time
 import types
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from tests.processes import launch
 from tfdist import create_strategy
-from tfdist.keras_compat import is_chief, keras, save_model
+from tfdist.keras_compat import chief_files, is_chief, keras, save_model
+from tfdist.keras_compat.chief_files import (
+    follows,
+    logged_by_chief,
+    replaced,
+    run_on_every_worker,
+    saved_by_chief,
+    strategy_of_workers,
+    written_by_chief,
+)
 
 
 def build(strategy=None):
@@ -106,3 +120,278 @@ def test_the_only_process_is_the_chief():
         assert is_chief(create_strategy(name))
     assert is_chief(types.SimpleNamespace(extended=object()))
     assert not is_chief(Follower.distribute_strategy)
+
+
+CHIEF = Failing.distribute_strategy
+FOLLOWER = Follower.distribute_strategy
+
+
+def everything_in(folder):
+    return sorted(str(path.relative_to(folder)) for path in Path(folder).rglob("*"))
+
+
+@pytest.fixture
+def two_workers(monkeypatch):
+    """Strategies count as those of two workers; what the other one says is the list that is returned."""
+    other = []
+
+    def exchange(strategy, what, numbers):
+        own, theirs = tuple(numbers), tuple(other.pop(0)) if other else tuple(numbers)
+        return [own, theirs] if is_chief(strategy) else [theirs, own]
+
+    monkeypatch.setattr(chief_files, "_exchange", exchange)
+    monkeypatch.setattr(chief_files, "_count_workers", lambda strategy: 1 if strategy is None else 2)
+    return other
+
+
+@pytest.mark.parametrize("old", [None, "old"])
+def test_nobody_sees_a_file_before_it_is_whole(old, tmp_path):
+    path = tmp_path / "model.keras"
+    if old:
+        path.write_text(old)
+    with written_by_chief(str(path), CHIEF) as scratch, open(scratch, "w") as file:
+        file.write("half")
+        file.flush()
+        assert os.path.basename(scratch) == "model.keras"
+        assert os.path.dirname(os.path.dirname(scratch)) == str(tmp_path)
+        assert (path.read_text() if path.exists() else None) == old
+        file.write(", whole")
+    assert everything_in(tmp_path) == ["model.keras"]
+    assert path.read_text() == "half, whole"
+
+
+@pytest.mark.parametrize("context", [lambda path: written_by_chief(path, CHIEF), replaced])
+@pytest.mark.parametrize("error", [OSError("no space left"), KeyboardInterrupt()])
+def test_an_error_leaves_the_old_file_and_no_scratch(context, error, tmp_path):
+    path = tmp_path / "model.keras"
+    path.write_text("old")
+    with pytest.raises(type(error)), context(str(path)) as scratch:
+        Path(scratch).write_text("half")
+        raise error
+    assert everything_in(tmp_path) == ["model.keras"]
+    assert path.read_text() == "old"
+
+
+def test_a_save_of_several_files_moves_the_one_that_names_the_others_last(tmp_path, monkeypatch):
+    moved = []
+    rename = os.replace
+    monkeypatch.setattr(os, "replace", lambda a, b: (moved.append(os.path.basename(b)), rename(a, b)))
+    with written_by_chief(str(tmp_path / "new" / "ckpt"), CHIEF) as scratch:
+        folder = Path(scratch).parent
+        for name in ("checkpoint", "ckpt.index", "ckpt.data-00000-of-00001"):
+            (folder / name).write_text(name)
+    assert moved == ["ckpt.data-00000-of-00001", "ckpt.index", "checkpoint"]
+    assert everything_in(tmp_path / "new") == ["checkpoint", "ckpt.data-00000-of-00001", "ckpt.index"]
+
+
+def test_a_folder_appears_whole_and_a_second_save_leaves_what_is_not_its_own(tmp_path, monkeypatch):
+    def save(text):
+        with written_by_chief(str(tmp_path / "model"), CHIEF) as scratch:
+            os.makedirs(os.path.join(scratch, "variables"))
+            Path(scratch, "variables", "data").write_text(text)
+            Path(scratch, "saved_model.pb").write_text(text)
+
+    moved = []
+    rename = os.replace
+    monkeypatch.setattr(os, "replace", lambda a, b: (moved.append(os.path.relpath(b, tmp_path)), rename(a, b)))
+    save("one")
+    (tmp_path / "model" / "notes.txt").write_text("mine")
+    save("two")
+    assert moved == ["model", "model/variables/data", "model/saved_model.pb"]
+    assert everything_in(tmp_path / "model") == ["notes.txt", "saved_model.pb", "variables", "variables/data"]
+    assert (tmp_path / "model" / "saved_model.pb").read_text() == "two"
+
+
+def test_a_follower_touches_nothing_near_the_file(tmp_path):
+    path = tmp_path / "new" / "model.keras"
+    with written_by_chief(str(path), FOLLOWER) as scratch:
+        Path(scratch).write_text("mine")
+        assert os.path.basename(scratch) == "model.keras"
+        assert os.listdir(tmp_path) == []
+    assert not os.path.exists(os.path.dirname(scratch))
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_follower_keeps_a_file_that_the_chief_did_not_name(tmp_path, two_workers):
+    two_workers.append([0, 1])
+    path = tmp_path / "mine.keras"
+    with written_by_chief(str(path), FOLLOWER) as scratch:
+        Path(scratch).write_text("mine")
+    assert everything_in(tmp_path) == ["mine.keras"]
+
+
+def test_paths_are_the_same_however_they_are_written(tmp_path, monkeypatch):
+    said = []
+    monkeypatch.setattr(chief_files, "_exchange", lambda _, what, numbers: said.append(numbers) or [tuple(numbers)])
+    monkeypatch.chdir(tmp_path)
+    for path in ("model.keras", f"{tmp_path}/model.keras", f"{tmp_path}/x/../model.keras", "other.keras"):
+        with written_by_chief(path, FOLLOWER):
+            pass
+    assert said[0] == said[2] == said[4] != said[6]
+
+
+@pytest.mark.parametrize("strategy", [CHIEF, FOLLOWER])
+def test_the_failure_of_another_worker_before_the_save_leaves_the_old_file(strategy, tmp_path, two_workers):
+    two_workers.append([1, 0])
+    path = tmp_path / "model.keras"
+    path.write_text("old")
+    other = 1 if strategy is CHIEF else 0
+    message = f"expected every worker to save {str(path)!r}, received an error on worker {other}; mend what its log"
+    with pytest.raises(OSError, match=re.escape(message)), written_by_chief(str(path), strategy):
+        raise AssertionError("the body is not to run")
+    assert everything_in(tmp_path) == ["model.keras"]
+    assert path.read_text() == "old"
+
+
+def test_the_failure_of_another_worker_within_the_save_is_reported(tmp_path, two_workers):
+    two_workers.extend([[0, 0], [1]])
+    with (
+        pytest.raises(OSError, match="received an error on worker 1"),
+        written_by_chief(str(tmp_path / "model.keras"), CHIEF) as scratch,
+    ):
+        Path(scratch).write_text("mine")
+
+
+def test_an_action_returns_what_every_worker_says_or_raises(two_workers):
+    two_workers.extend([[0, 5, 6], [0, 7, 8], [1, 0, 0], [0, 9, 9]])
+    assert run_on_every_worker(CHIEF, "count", lambda: (1, 2), width=2) == [(1, 2), (5, 6)]
+    assert run_on_every_worker(FOLLOWER, "count", lambda: (1, 2), width=2) == [(7, 8), (1, 2)]
+    with pytest.raises(OSError, match="expected every worker to count, received an error on worker 1; mend"):
+        run_on_every_worker(CHIEF, "count", lambda: (1, 2), width=2)
+    with pytest.raises(ZeroDivisionError):
+        run_on_every_worker(CHIEF, "count", lambda: (1 // 0, 2), width=2)
+
+
+def test_a_wait_says_what_it_waits_for(monkeypatch, caplog):
+    logger = logging.getLogger("tests.waiting")
+    monkeypatch.setattr(chief_files, "get_logger", lambda: logger)
+    monkeypatch.setattr(chief_files, "_PATIENCE_SECONDS", 0.05)
+    with caplog.at_level(logging.WARNING), chief_files._saying_what_it_waits_for("save 'model.keras'"):
+        deadline = time.monotonic() + 5
+        while not caplog.messages and time.monotonic() < deadline:
+            time.sleep(0.01)
+    assert "for every worker to save 'model.keras': all of them have to call it" in caplog.messages[0]
+
+
+def test_a_model_of_one_worker_has_no_workers():
+    for name in (None, "one_device", "mirrored", "multi_worker_mirrored"):
+        model = build(name and create_strategy(name))
+        assert strategy_of_workers(model) is None
+        assert not follows(model)
+
+
+@pytest.mark.parametrize("attribute", ["_distribute_strategy", "_distribution_strategy"])
+def test_either_keras_tells_the_strategy(attribute, two_workers):
+    assert strategy_of_workers(types.SimpleNamespace(**{attribute: FOLLOWER})) is FOLLOWER
+    assert follows(types.SimpleNamespace(**{attribute: FOLLOWER}))
+    assert not follows(types.SimpleNamespace(**{attribute: CHIEF}))
+
+
+def test_saving_functions_are_left_alone_where_one_process_saves_or_no_file_is_named(tmp_path, two_workers):
+    seen = []
+    save = saved_by_chief(lambda model, filepath, overwrite=True: seen.append((filepath, overwrite)))
+    path = str(tmp_path / "model.keras")
+    save(types.SimpleNamespace(), path, overwrite=False)
+    several, stream = types.SimpleNamespace(_distribute_strategy=CHIEF), io.BytesIO()
+    save(several, stream)
+    save(several, "hf://me/model")
+    assert seen == [(path, False), (stream, True), ("hf://me/model", True)]
+
+
+@pytest.mark.parametrize(("answer", "expected"), [(True, "new"), (False, "old")])
+def test_an_existing_file_is_asked_about_under_its_own_name(answer, expected, tmp_path, two_workers, monkeypatch):
+    path = tmp_path / "model.keras"
+    path.write_text("old")
+    asked = []
+    monkeypatch.setattr(chief_files.inspect, "getmodule", lambda _: types.SimpleNamespace(io_utils=asking))
+    asking = types.SimpleNamespace(ask_to_proceed_with_overwrite=lambda path: asked.append(path) or answer)
+    save = saved_by_chief(lambda model, filepath, overwrite=True: Path(filepath).write_text("new"))
+    save(types.SimpleNamespace(_distribute_strategy=CHIEF), path, overwrite=False)
+    assert asked == [str(path)]
+    assert path.read_text() == expected
+
+
+@pytest.mark.parametrize(("strategy", "expected"), [(CHIEF, "log.csv"), (FOLLOWER, os.devnull)])
+def test_the_log_of_a_follower_goes_nowhere(strategy, expected, two_workers):
+    opened = []
+    callback = types.SimpleNamespace(filename="log.csv", model=types.SimpleNamespace(_distribute_strategy=strategy))
+    logged_by_chief(lambda self, logs: opened.append(self.filename))(callback)
+    assert opened == [expected]
+    assert callback.filename == "log.csv"
+
+
+TWO_WORKERS = """
+import os, time
+import tfdist
+import numpy as np
+from tfdist.keras_compat import is_chief, keras
+
+strategy = tfdist.create_strategy("multi_worker_mirrored", startup_timeout_seconds=60)
+
+
+def make():
+    with strategy.scope():
+        layers = keras().layers
+        model = keras().Sequential([layers.Input((2,)), layers.Dense(3), layers.BatchNormalization()])
+        model.compile("adam", "mse")
+        return model
+
+
+model = make()
+for path in ("blocked/model.keras", "blocked/model.weights.h5"):
+    try:
+        (model.save if path.endswith(".keras") else model.save_weights)(path)
+        print("SAVED", path)
+    except OSError as error:
+        print("OUTCOME", type(error).__name__, error)
+if is_chief(strategy):
+    # The others find the file only if they wait for it.
+    time.sleep(2)
+model.save("model.keras")
+print("LOADED", len(keras().models.load_model("model.keras").weights))
+model.save_weights("model.weights.h5")
+model.load_weights("model.weights.h5")
+own = f"own-{strategy.cluster_resolver.task_id}/model.h5"
+model.save(own)
+print("OWN", os.path.exists(own))
+
+
+class Interrupt(keras().callbacks.Callback):
+    def on_epoch_begin(self, epoch, logs=None):
+        if epoch == 2:
+            raise KeyError
+
+
+# Batch statistics are read, and assigned, by all workers together.
+x, y = np.ones((8, 2)), np.ones((8, 3))
+backup = lambda: keras().callbacks.BackupAndRestore("backup")
+try:
+    model.fit(x, y, batch_size=4, epochs=4, verbose=0, callbacks=[backup(), Interrupt()])
+except KeyError:
+    print("RESTORED", make().fit(x, y, batch_size=4, epochs=4, verbose=0, callbacks=[backup()]).epoch)
+print("LOGGED", make().fit(x, y, batch_size=4, verbose=0, callbacks=[keras().callbacks.CSVLogger("log.csv")]).epoch)
+"""
+
+
+def test_two_workers_fail_together_and_save_together(tmp_path):
+    (tmp_path / "program.py").write_text(TWO_WORKERS)
+    (tmp_path / "blocked").write_text("a file, not a folder")
+    ended = launch("--workers", "2", "--", "program.py", cwd=tmp_path, deadline_seconds=120)
+    assert ended.code == 0
+    assert ended.text.count("received an error on worker 0; mend what its log reports.") == 2
+    assert len(re.findall(r"\[worker 0\] OUTCOME FileExistsError", ended.text)) == 2
+    for worker in (0, 1):
+        assert f"[worker {worker}] LOADED" in ended.text
+        assert f"[worker {worker}] OWN True" in ended.text
+        assert f"[worker {worker}] RESTORED [2, 3]" in ended.text
+        assert f"[worker {worker}] LOGGED [0]" in ended.text
+    files = [name for name in everything_in(tmp_path) if not name.endswith(".log")]
+    assert [name for name in files if "model" in name] == [
+        "model.keras",
+        "model.weights.h5",
+        "own-0/model.h5",
+        "own-1/model.h5",
+    ]
+    assert not [name for name in files if ".tfdist-" in name]
+    assert not [path for path in (tmp_path / "backup").rglob("*") if path.is_file()]
+    assert len((tmp_path / "log.csv").read_text().splitlines()) == 2

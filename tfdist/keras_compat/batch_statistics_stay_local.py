@@ -3,6 +3,7 @@
 Its moving mean and variance are variables without aggregation: every replica updates its own copy, reading gives that
 of the first replica, and workers end with different models. In Keras 2 they were averaged when read; here they are
 again, and evaluation begins by giving every replica the average, so that it evaluates the model that would be saved.
+A replica without rows leaves its statistics as they are, where the mean of nothing would make them NaN.
 Source: BatchNormalization.build in Keras 3 against the same in Keras 2.15, which passes ON_READ and MEAN; we know of no
 upstream issue.
 """
@@ -10,7 +11,7 @@ upstream issue.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import tensorflow as tf
@@ -26,21 +27,25 @@ def _defect_present() -> bool:
     return "aggregation" not in inspect.getsource(BatchNormalization.build)
 
 
-def average_statistics(model: Any) -> None:
+def average_statistics(layers: Iterable[Any], kind: type) -> None:
     """Gives every replica the average of the replicas' running statistics.
 
     Args:
-        model: a built Keras 3 model; to be called in cross-replica context, by every worker.
+        layers: of a built model; to be called in cross-replica context, by every worker.
+        kind: the class of layers that have statistics.
     """
+    for layer in layers:
+        if isinstance(layer, kind):
+            for variable in layer.non_trainable_variables:
+                value = getattr(variable, "_value", variable)
+                if getattr(value, "synchronization", None) == tf.VariableSynchronization.ON_READ:
+                    value.assign(tf.identity(value))
+
+
+def _average(model: Any) -> None:
     from keras.src.layers import BatchNormalization
 
-    for layer in model._flatten_layers():
-        if not isinstance(layer, BatchNormalization):
-            continue
-        for variable in layer.non_trainable_variables:
-            value = variable._value
-            if getattr(value, "synchronization", None) == tf.VariableSynchronization.ON_READ:
-                value.assign(tf.identity(value))
+    average_statistics(model._flatten_layers(), BatchNormalization)
 
 
 def _apply() -> None:
@@ -57,19 +62,37 @@ def _apply() -> None:
             return stock_add_weight(self, *args, **kwargs)
 
     BatchNormalization.add_weight = add_weight
+    BatchNormalization._moments = _of_rows(BatchNormalization._moments)
     for name in ("make_test_function", "make_predict_function"):
-        setattr(TensorFlowTrainer, name, _averaging_first(getattr(TensorFlowTrainer, name)))
+        setattr(TensorFlowTrainer, name, averaging_first(getattr(TensorFlowTrainer, name), _average))
+
+
+def _of_rows(stock: Callable) -> Callable:
+    def moments(self: Any, inputs: Any, mask: Any) -> tuple[Any, Any]:
+        mean, variance = stock(self, inputs, mask)
+        context = tf.distribute.get_replica_context()
+        if self.synchronized or context is None or context.num_replicas_in_sync == 1:
+            return mean, variance
+        has_rows = tf.shape(inputs)[0] > 0
+        return (
+            tf.where(has_rows, mean, tf.cast(self.moving_mean, mean.dtype)),
+            tf.where(has_rows, variance, tf.cast(self.moving_variance, variance.dtype)),
+        )
+
+    return moments
 
 
 def _on_read(next_creator: Callable, **kwargs: Any) -> Any:
     return next_creator(**{**kwargs, "synchronization": tf.VariableSynchronization.ON_READ})
 
 
-def _averaging_first(stock: Callable) -> Callable:
+def averaging_first(stock: Callable, average: Callable[[Any], None]) -> Callable:
+    """Returns what makes a model's test or predict function, after giving every replica the same statistics."""
+
     def make_function(self: Any, force: bool = False) -> Any:
-        if self._distribute_strategy is not None and self.built:
-            with self._distribute_strategy.scope():
-                average_statistics(self)
+        if self.built and self.distribute_strategy.num_replicas_in_sync > 1:
+            with self.distribute_strategy.scope():
+                average(self)
         return stock(self, force)
 
     make_function.__name__ = stock.__name__

@@ -3,7 +3,8 @@
 Between the two another worker may write, and its addition is lost: on a parameter server 60 steps of two workers left
 `optimizer.iterations` at 46 (keras-team/keras#18624). On central storage, where what the replicas assign is summed, the
 old value is added once for each replica. TensorFlow's own assign_add is one atomic operation. Metrics that write
-`variable.assign(variable + x)` themselves are given the same on central storage: what a replica adds is summed.
+`variable.assign(variable + x)` themselves are given the same on central storage: what a replica adds is summed. There
+variables without aggregation (seeds, averages of weights) cannot be written by replicas; the first one's value is kept.
 """
 
 from __future__ import annotations
@@ -43,10 +44,14 @@ def _summed(stock: Callable) -> Callable:
     def direct_assign(self: Any, value: Any) -> None:
         # On central storage the sum of what all replicas assign would be written: let each add its difference.
         variable = self._value
-        summed = type(variable).__name__ == "AggregatingVariable" and self.aggregation == "sum"
-        if summed and not tf.distribute.in_cross_replica_context():
+        if type(variable).__name__ != "AggregatingVariable" or tf.distribute.in_cross_replica_context():
+            stock(self, value)
+        elif self.aggregation == "sum":
             variable.assign_add(tf.cast(value, variable.dtype) - tf.convert_to_tensor(variable))
         else:
+            if self.aggregation == "none":
+                # TensorFlow refuses the write. On mirrored strategies reading gives what the first replica wrote.
+                variable._aggregation = tf.VariableAggregation.ONLY_FIRST_REPLICA
             stock(self, value)
 
     return direct_assign

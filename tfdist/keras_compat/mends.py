@@ -48,23 +48,56 @@ _applied: list[str] = []
 def all_mends() -> list[Mend]:
     """Returns every mend, in the order in which they are applied."""
     from tfdist.keras_compat import (
+        backup_owned_by_no_worker,
         batch_logs_summed_over_workers,
+        batch_statistics_read_locally,
         batch_statistics_stay_local,
+        constraint_without_aggregation,
         counter_update_is_read_then_assign,
+        csv_written_by_every_worker,
+        files_written_by_every_worker_keras2,
+        files_written_by_every_worker_keras3,
+        gradients_used_before_the_sum,
+        jit_compile_on_several_devices,
         logs_reduced_along_an_axis,
+        logs_written_by_every_worker,
+        loss_divided_by_replicas,
+        loss_divided_by_replicas_keras2,
+        losses_shared_by_replicas,
         parameter_server_fit_keras2,
         parameter_server_fit_keras3,
+        replicas_draw_alike,
+        statistics_of_an_empty_replica,
+        steps_fail_in_a_loop,
         symbolic_build_averages_data,
+        workers_draw_alike,
     )
 
     modules = (
         symbolic_build_averages_data,
         logs_reduced_along_an_axis,
+        # Makes the function of a step, which the next one tells about its batch.
+        steps_fail_in_a_loop,
+        loss_divided_by_replicas,
+        losses_shared_by_replicas,
+        gradients_used_before_the_sum,
+        replicas_draw_alike,
         batch_statistics_stay_local,
         counter_update_is_read_then_assign,
         parameter_server_fit_keras3,
         parameter_server_fit_keras2,
         batch_logs_summed_over_workers,
+        loss_divided_by_replicas_keras2,
+        batch_statistics_read_locally,
+        statistics_of_an_empty_replica,
+        workers_draw_alike,
+        constraint_without_aggregation,
+        jit_compile_on_several_devices,
+        files_written_by_every_worker_keras3,
+        files_written_by_every_worker_keras2,
+        backup_owned_by_no_worker,
+        logs_written_by_every_worker,
+        csv_written_by_every_worker,
     )
     return [module.MEND for module in modules]
 

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
+import importlib.metadata
+import os
 import threading
 import time
 
 from tests.conformance.case import case
+
+# Told without TensorFlow, which is imported no sooner than a case runs.
+_KERAS_2 = os.environ.get("TF_USE_LEGACY_KERAS") in ("1", "true", "True") or (
+    importlib.metadata.version("keras").startswith("2.")
+)
 
 
 def _files(run):
@@ -19,8 +27,8 @@ def _files(run):
 def early_stopping(run):
     from tests.conformance.models import UNEVEN, batches, compiled, fit, keras, sgd
 
-    stop = keras.callbacks.EarlyStopping(monitor="val_loss", patience=1, restore_best_weights=True)
-    model = compiled(run, optimizer=lambda: sgd(learning_rate=2.0))
+    stop = keras.callbacks.EarlyStopping(monitor="val_loss", min_delta=0.02, patience=1, restore_best_weights=True)
+    model = compiled(run, optimizer=sgd)
     result = fit(model, batches(), epochs=12, validation_data=batches(UNEVEN), callbacks=[stop])
     return {**result, "stopped": stop.stopped_epoch}
 
@@ -109,10 +117,15 @@ def model_checkpoint(run):
     loaded = keras.models.load_model(str(path))
     same = [abs(a - b).max() for a, b in zip(weights(loaded), weights(model), strict=True)]
     run.barrier()
-    return {"history": history, "files": files, "not readable": reader.failures[:1], "apart": [float(s) for s in same]}
+    # One process writes its file as Keras does, and nobody else is meant to read it yet.
+    failures = reader.failures[:1] if run.topology.ranks > 1 and not run.is_oracle else []
+    return {"history": history, "files": files, "not readable": failures, "apart": [float(s) for s in same]}
 
 
-@case("BackupAndRestore")
+@case(
+    "BackupAndRestore",
+    not_on=dict.fromkeys(("one_device", "central_storage"), "Keras 2 refuses it, in a sentence") if _KERAS_2 else {},
+)
 def backup_and_restore(run):
     from tests.conformance.models import compiled, fit, keras
 
@@ -128,10 +141,8 @@ def backup_and_restore(run):
         return keras.callbacks.BackupAndRestore(str(run.folder / "backup"))
 
     model = compiled(run)
-    try:
+    with contextlib.suppress(Interrupted):
         model.fit(*_data(), epochs=4, verbose=0, callbacks=[callback(), Interrupt()])
-    except Interrupted:
-        pass
     run.barrier()
     left = bool([path for path in run.folder.rglob("*") if path.is_file()])
     run.barrier()

@@ -79,6 +79,13 @@ def gradient_accumulation(run):
     return fit(compiled(run, optimizer=lambda: sgd(gradient_accumulation_steps=4, global_clipnorm=0.1)))
 
 
+@case("constraints on weights")
+def constraints(run):
+    from tests.conformance.models import compiled, fit, keras, network
+
+    return fit(compiled(run, lambda: network(kernel_constraint=keras.constraints.MaxNorm(0.9))))
+
+
 @case("loss with reduction 'sum'")
 def summed_loss(run):
     from tests.conformance.models import UNEVEN, batches, compiled, cross_entropy, fit, sgd

@@ -5,34 +5,43 @@ from __future__ import annotations
 from tests.conformance.case import case
 
 
-def _ghost_fit(model, parts, rows, epochs):
-    """What replicas do with a plain batch norm, on one device: each normalizes its part, statistics are averaged."""
+def _ghost_fit(model, topology, rows, epochs):
+    """What replicas do with a plain batch norm, on one device: each normalizes its part and keeps its statistics.
+
+    Read out, they are averaged; on central storage, where there is one copy of them, after every step.
+    """
     import numpy as np
 
     from tests.conformance.models import BATCH, X, Y, cross_entropy, tf
 
+    parts = topology.replicas
     loss_of = cross_entropy(reduction="none")
-    state = model.non_trainable_variables
-    for _ in range(epochs):
-        for start in range(0, rows, BATCH):
-            order = np.arange(start, min(start + BATCH, rows))
-            size = -(-len(order) // parts)
-            gradients = [tf.zeros_like(variable) for variable in model.trainable_variables]
-            before = [tf.identity(variable) for variable in state]
-            after = [tf.zeros_like(value) for value in before]
-            for part in range(parts):
-                own = order[part * size : (part + 1) * size]
-                for variable, value in zip(state, before, strict=True):
-                    variable.assign(value)
-                if len(own):
-                    with tf.GradientTape() as tape:
-                        loss = tf.reduce_sum(loss_of(Y[own], model(X[own], training=True))) / len(order)
-                    for i, gradient in enumerate(tape.gradient(loss, model.trainable_variables)):
-                        gradients[i] += gradient
-                after = [total + tf.convert_to_tensor(v) / parts for total, v in zip(after, state, strict=True)]
-            for variable, value in zip(state, after, strict=True):
+    variables = model.non_trainable_variables
+    states = [[tf.identity(variable) for variable in variables] for _ in range(parts)]
+
+    def average():
+        return [tf.add_n(list(values)) / parts for values in zip(*states, strict=True)]
+
+    for start in [start for _ in range(epochs) for start in range(0, rows, BATCH)]:
+        order = np.arange(start, min(start + BATCH, rows))
+        size = -(-len(order) // parts)
+        gradients = [tf.zeros_like(variable) for variable in model.trainable_variables]
+        for part in range(parts):
+            own = order[part * size : (part + 1) * size]
+            if not len(own):
+                continue
+            for variable, value in zip(variables, states[part], strict=True):
                 variable.assign(value)
-            model.optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_sum(loss_of(Y[own], model(X[own], training=True))) / len(order)
+            for i, gradient in enumerate(tape.gradient(loss, model.trainable_variables)):
+                gradients[i] += gradient
+            states[part] = [tf.identity(variable) for variable in variables]
+        if topology.strategy == "central_storage":
+            states = [average() for _ in range(parts)]
+        model.optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
+    for variable, value in zip(variables, average(), strict=True):
+        variable.assign(value)
 
 
 def _batch_norm(run, rows):
@@ -46,21 +55,21 @@ def _batch_norm(run, rows):
 
     model = compiled(run, make)
     if run.is_oracle:
-        _ghost_fit(model, run.topology.replicas, rows, 2)
+        _ghost_fit(model, run.topology, rows, 2)
     else:
         model.fit(batches(rows), epochs=2, verbose=0)
     evaluated = model.evaluate(X, Y, batch_size=BATCH, verbose=0)
     return {"weights": weights(model), "evaluated": [float(value) for value in evaluated]}
 
 
-@case("BatchNormalization: running statistics averaged", per=("replicas",))
+@case("BatchNormalization: running statistics averaged", per=("replicas", "strategy"))
 def batch_normalization(run):
     from tests.conformance.models import ROWS
 
     return _batch_norm(run, ROWS)
 
 
-@case("BatchNormalization where a replica gets no rows", per=("replicas",))
+@case("BatchNormalization where a replica gets no rows", per=("replicas", "strategy"))
 def batch_normalization_empty_replica(run):
     from tests.conformance.models import BATCH, ROWS
 
@@ -138,3 +147,14 @@ def regularizers(run):
     from tests.conformance.models import compiled, fit, keras, network
 
     return fit(compiled(run, lambda: network(kernel_regularizer=keras.regularizers.L2(0.1), activity_regularizer="l2")))
+
+
+@case("add_loss beside synchronized BatchNormalization, where replicas meet in the forward pass")
+def add_loss_where_replicas_meet(run):
+    from tests.conformance.models import compiled, fit, keras, network
+
+    def make():
+        layer = keras.layers.BatchNormalization(synchronized=True)
+        return network(hidden=[layer], activity_regularizer=keras.regularizers.L2(1.0))
+
+    return fit(compiled(run, make))

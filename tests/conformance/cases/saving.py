@@ -21,9 +21,9 @@ def _other(run):
 
 
 def _continued(run, save, load):
-    """Ten steps here, saved; ten more under none, under another strategy, and here again after loading what none saved."""
+    """Ten steps here, saved; ten more under none, under another strategy, and here after loading what none saved."""
     from tests.conformance.case import Run
-    from tests.conformance.models import compiled, keras, weights
+    from tests.conformance.models import compiled, weights
 
     def steps(model):
         model.fit(*_data(), epochs=1, verbose=0)
@@ -68,7 +68,7 @@ def keras_file(run):
 
 @case("weights file")
 def weights_file(run):
-    from tests.conformance.models import compiled, keras, weights
+    from tests.conformance.models import compiled, weights
 
     def steps(model):
         model.fit(*_data(), epochs=1, verbose=0)

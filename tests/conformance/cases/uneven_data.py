@@ -49,7 +49,7 @@ def uneven_with_regularizers(run):
 
 @case("pipelines that end at different steps", per=("pipelines",))
 def pipelines_end_at_different_steps(run):
-    from tests.conformance.models import BATCH, X, Y, compiled, fit, tf
+    from tests.conformance.models import BATCH, KERAS_3, X, Y, compiled, fit, tf
 
     # The first pipeline has 10 batches, each other one 8: the last two steps have rows of the first alone.
     pipelines = run.topology.pipelines
@@ -73,7 +73,8 @@ def pipelines_end_at_different_steps(run):
             return data.batch(BATCH // context.num_replicas_in_sync)
 
         data = run.strategy.distribute_datasets_from_function(own)
-    return fit(compiled(run), data, epochs=1)
+    # Keras 2 wants to be told how many steps a distributed dataset has.
+    return fit(compiled(run), data, epochs=1, steps_per_epoch=None if KERAS_3 else len(steps))
 
 
 @case("masked loss, other numbers of valid steps on each replica")

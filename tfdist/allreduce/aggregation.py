@@ -1,0 +1,40 @@
+"""Sums gradients over all replicas: the one place at which the gradients of replicas meet."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+Gradient = tf.Tensor | tf.IndexedSlices | None
+
+
+def sum_gradients(gradients: Sequence[Gradient]) -> list[Gradient]:
+    """Returns each gradient's sum over all replicas of all workers; to be called in replica context.
+
+    Args:
+        gradients: dense tensors, IndexedSlices, or None where a variable had no influence on the loss; the same
+            variables in the same order on every replica.
+
+    Returns:
+        The sums in the same order; None stays None.
+
+    Example:
+        >>> import tensorflow as tf
+        >>> from tfdist.allreduce import sum_gradients
+        >>> strategy = tf.distribute.OneDeviceStrategy("CPU:0")
+        >>> strategy.run(lambda: sum_gradients([tf.constant(3.0), None])[0]).numpy()
+        3.0
+    """
+    context = tf.distribute.get_replica_context()
+    summed: list[Gradient] = list(gradients)
+    # TensorFlow packs what it is given together by concatenation, which takes one dtype (and slices are gathered).
+    groups: dict[tuple[str, bool], list[int]] = {}
+    for i, gradient in enumerate(gradients):
+        if gradient is not None:
+            groups.setdefault((gradient.dtype.name, isinstance(gradient, tf.IndexedSlices)), []).append(i)
+    for chosen in groups.values():
+        totals = context.all_reduce(tf.distribute.ReduceOp.SUM, [gradients[i] for i in chosen])
+        for i, total in zip(chosen, totals, strict=True):
+            summed[i] = total
+    return summed

@@ -1,0 +1,46 @@
+"""Mends Keras 2's saving, which writes the same file on every worker under MultiWorkerMirroredStrategy.
+
+Its callbacks send other workers than the chief to folders of their own; `Model.save` and `save_weights` do not, and
+nothing is renamed into place. HDF5 files fail to be locked, and the worker that has failed leaves the others waiting.
+We know of no upstream issue.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from typing import Any
+
+from tfdist.keras_compat.chief_files import saved_by_chief
+from tfdist.keras_compat.coordinated_model import patch_method
+from tfdist.keras_compat.mends import Mend
+from tfdist.keras_compat.which import keras_in_use
+
+
+def _saving_modules() -> tuple[Any, Any]:
+    saving = keras_in_use().engine.replace(".engine", ".saving")
+    return importlib.import_module(f"{saving}.saving_lib"), importlib.import_module(f"{saving}.legacy.save")
+
+
+def _defect_present() -> bool:
+    source = "".join(inspect.getsource(module) for module in _saving_modules())
+    return "should_checkpoint" not in source and "distributed_file_utils" not in source
+
+
+def _apply() -> None:
+    saving_lib, legacy = _saving_modules()
+    patch_method(saving_lib, "save_model", saved_by_chief)
+    patch_method(saving_lib, "save_weights_only", saved_by_chief)
+    patch_method(legacy, "save_model", saved_by_chief)
+    patch_method(legacy, "save_weights", saved_by_chief)
+
+
+MEND = Mend(
+    name="files_written_by_every_worker_keras2",
+    issue="not reported upstream",
+    strategies=("multi_worker_mirrored",),
+    keras=("tf_keras", "keras2"),
+    versions=((2, 15), (2, 21)),
+    defect_present=_defect_present,
+    apply=_apply,
+)

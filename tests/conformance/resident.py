@@ -139,7 +139,8 @@ def main() -> None:
             traceback.print_exc()
             answer(own, f"result-{rank}", {"error": f"{type(error).__name__}: {str(error).strip()}"[:3000]})
             if strategy is not None:
-                answer(own, f"healthy-{rank}", {"healthy": healthy(strategy)})
+                with contextlib.suppress(Exception):
+                    answer(own, f"healthy-{rank}", {"healthy": healthy(strategy)})
         try:
             forget()
         except Exception:

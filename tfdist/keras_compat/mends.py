@@ -68,6 +68,7 @@ def all_mends() -> list[Mend]:
         parameter_server_fit_keras3,
         replicas_draw_alike,
         statistics_of_an_empty_replica,
+        steps_counted_by_each_worker,
         steps_fail_in_a_loop,
         symbolic_build_averages_data,
         workers_draw_alike,
@@ -75,6 +76,7 @@ def all_mends() -> list[Mend]:
 
     modules = (
         symbolic_build_averages_data,
+        steps_counted_by_each_worker,
         logs_reduced_along_an_axis,
         # Makes the function of a step, which the next one tells about its batch.
         steps_fail_in_a_loop,

@@ -85,8 +85,8 @@ class Case:
         why: of a tolerance other than the usual one.
         per: what of the topology the oracle has to know: "replicas", "pipelines".
         not_on: reasons by strategy for which the case does not apply.
+        refused_on: strategies on which tfdist, or Keras itself, may refuse it in a sentence.
         order_free: whether it holds even when two workers write in any order.
-        addons: whether it is run with Keras 2.15 too.
     """
 
     name: str
@@ -97,6 +97,7 @@ class Case:
     why: str = ""
     per: tuple[str, ...] = ()
     not_on: dict[str, str] = dataclasses.field(default_factory=dict)
+    refused_on: tuple[str, ...] = ()
     order_free: bool = False
 
     def applies(self, topology: Topology) -> str:
@@ -114,9 +115,7 @@ def case(title: str, **options: Any) -> Callable[[Callable], Callable]:
 
     def register(function: Callable) -> Callable:
         group = function.__module__.rsplit(".", 1)[-1]
-        _cases[function.__name__] = Case(
-            name=function.__name__, group=group, title=title, function=function, **options
-        )
+        _cases[function.__name__] = Case(name=function.__name__, group=group, title=title, function=function, **options)
         return function
 
     return register

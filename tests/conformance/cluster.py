@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tests.conformance.case import ONE_DEVICE, Case, Topology
+from tests.conformance.case import Case, Topology
 from tests.processes import ROOT
 
 START_SECONDS = 120.0
@@ -46,10 +46,21 @@ class ResidentCluster:
         flavour: oracle, stock or tfdist.
         topology: what to start.
         deadline_seconds: how long a cell may take.
+        python: the interpreter to run.
+        environment: variables to add.
     """
 
-    def __init__(self, flavour: str, topology: Topology, *, deadline_seconds: float = 90.0) -> None:
+    def __init__(
+        self,
+        flavour: str,
+        topology: Topology,
+        *,
+        deadline_seconds: float = 90.0,
+        python: str = sys.executable,
+        environment: dict[str, str] | None = None,
+    ) -> None:
         self._flavour, self._topology, self._deadline = flavour, topology, deadline_seconds
+        self._python, self._environment = python, environment or {}
         self._processes: list[subprocess.Popen[str]] = []
         self._folder = Path()
         self._count = 0
@@ -123,6 +134,7 @@ class ResidentCluster:
                 "TF_CPP_MIN_LOG_LEVEL": "2",
                 # The threads of all processes share the machine.
                 "TF_NUM_INTRAOP_THREADS": "2",
+                **self._environment,
             }
             if len(tasks) > 1:
                 task = {"type": job, "index": index}
@@ -131,7 +143,7 @@ class ResidentCluster:
             with (self._folder / f"log-{job}-{index}").open("wb") as log:
                 self._processes.append(
                     subprocess.Popen(
-                        [sys.executable, *command],
+                        [self._python, *command],
                         cwd=self._folder,
                         env=environment,
                         stdin=subprocess.PIPE,
@@ -163,28 +175,6 @@ class ResidentCluster:
                     process.stdin.close()
         self._processes = []
         self._stack.close()
-
-
-class Oracle:
-    """One device on stock Keras in a process without tfdist; remembers what it has computed."""
-
-    def __init__(self) -> None:
-        self._cluster = ResidentCluster("oracle", ONE_DEVICE)
-        self._known: dict[tuple, Any] = {}
-
-    def expected(self, case: Case, topology: Topology) -> Any:
-        """Returns what one device gives for a case as a topology would be given it."""
-        key = (case.name, *(getattr(topology, part) for part in case.per))
-        if key not in self._known:
-            outcome = self._cluster.run(case, topology)
-            if not outcome.values:
-                raise AssertionError(f"the oracle of {case.name} failed: {outcome.error}\n{outcome.log}")
-            self._known[key] = outcome.values[0]
-        return self._known[key]
-
-    def stop(self) -> None:
-        """Ends its process."""
-        self._cluster.stop()
 
 
 def _free_ports(count: int) -> list[int]:

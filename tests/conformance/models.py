@@ -40,7 +40,9 @@ def network(model_class: Any = None, *, hidden: Any = (), **dense_options: Any) 
     return (model_class or keras.Model)(inputs, keras.layers.Dense(2, dtype="float32")(x))
 
 
-def compiled(run: Run, make: Any = network, *, optimizer: Any = sgd, metrics: Any = ("accuracy",), **options: Any) -> Any:
+def compiled(
+    run: Run, make: Any = network, *, optimizer: Any = sgd, metrics: Any = ("accuracy",), **options: Any
+) -> Any:
     """Makes and compiles a model in the scope, with the same initial weights everywhere."""
     keras.utils.set_random_seed(3)
     with run.scope():

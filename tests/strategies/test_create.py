@@ -86,8 +86,8 @@ def test_a_startup_timeout_that_is_not_positive_is_refused(name, seconds):
 @pytest.mark.parametrize(
     ("name", "option", "value", "takers"),
     [
-        ("parameter_server", "devices", ["CPU:0"], "one_device, mirrored, central_storage"),
-        ("tpu", "devices", 2, "one_device, mirrored, central_storage"),
+        ("parameter_server", "devices", ["CPU:0"], "one_device, mirrored, central_storage, multi_worker_mirrored"),
+        ("tpu", "devices", 2, "one_device, mirrored, central_storage, multi_worker_mirrored"),
         ("mirrored", "cluster", ClusterConfig(), "multi_worker_mirrored, parameter_server"),
         ("mirrored", "tpu", "my-tpu", "tpu"),
         ("one_device", "tpu", "local", "tpu"),

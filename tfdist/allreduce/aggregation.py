@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeAlias
 
 import tensorflow as tf
 
-Gradient = tf.Tensor | tf.IndexedSlices | None
+Gradient: TypeAlias = tf.Tensor | tf.IndexedSlices | None
 
 
 def sum_gradients(gradients: Sequence[Gradient]) -> list[Gradient]:
@@ -23,7 +24,7 @@ def sum_gradients(gradients: Sequence[Gradient]) -> list[Gradient]:
         >>> import tensorflow as tf
         >>> from tfdist.allreduce import sum_gradients
         >>> strategy = tf.distribute.OneDeviceStrategy("CPU:0")
-        >>> strategy.run(lambda: sum_gradients([tf.constant(3.0), None])[0]).numpy()
+        >>> float(strategy.run(lambda: sum_gradients([tf.constant(3.0), None])[0]))
         3.0
     """
     context = tf.distribute.get_replica_context()

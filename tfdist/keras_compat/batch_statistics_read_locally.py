@@ -11,8 +11,6 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
-import tensorflow as tf
-
 from tfdist.keras_compat.batch_statistics_stay_local import average_statistics, averaging_first
 from tfdist.keras_compat.mends import Mend
 from tfdist.keras_compat.statistics_of_an_empty_replica import base_class

@@ -27,7 +27,7 @@ def _defect_present() -> bool:
     return "aggregation" not in inspect.getsource(BatchNormalization.build)
 
 
-def average_statistics(layers: Iterable[Any], kind: type) -> None:
+def average_statistics(layers: Iterable[Any], kind: Any) -> None:
     """Gives every replica the average of the replicas' running statistics.
 
     Args:

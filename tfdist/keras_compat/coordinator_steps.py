@@ -115,7 +115,7 @@ class StepFunction:
         strategy = coordinator.strategy
 
         def on_batch(batch: Any) -> list[tf.Tensor]:
-            return strategy.run(step, args=(batch,))
+            return strategy.run(step, args=(tf.nest.map_structure(_of_any_size, batch),))
 
         def on_iterator(iterator: Any) -> tuple[tf.Tensor, tf.Tensor, list[tf.Tensor]]:
             worker = tf.distribute.coordinator.experimental_get_current_worker_index()
@@ -138,6 +138,13 @@ class StepFunction:
         do_not_convert = tf.autograph.experimental.do_not_convert
         self.on_batch = tf.function(do_not_convert(on_batch), reduce_retracing=True)
         self.on_iterator = tf.function(do_not_convert(on_iterator))
+
+
+def _of_any_size(value: Any) -> Any:
+    # As batches of a dataset are: with a size that is known Keras 3 weighs the losses of outputs by it, else not.
+    if not isinstance(value, tf.Tensor) or not value.shape.rank:
+        return value
+    return tf.compat.v1.placeholder_with_default(value, [None, *value.shape[1:]])
 
 
 class StepQueue:

@@ -117,13 +117,17 @@ def _conditions_across_replicas(stock: Callable) -> Callable:
         if not _is_summed() or not (self.gradient_accumulation_steps or overwrites):
             stock(self, grads, trainable_variables)
             return
-        tf.distribute.get_replica_context().merge_call(_accumulate_or_update, args=(self, list(grads), trainable_variables))
+        tf.distribute.get_replica_context().merge_call(
+            _accumulate_or_update, args=(self, list(grads), trainable_variables)
+        )
 
     def _accumulate_or_update(strategy: Any, optimizer: Any, grads: Any, variables: Any) -> None:
         replicas = strategy.extended.call_for_each_replica
         optimizer = strategy.experimental_local_results(optimizer)[0]
         steps, frequency = optimizer.gradient_accumulation_steps, optimizer.ema_overwrite_frequency
-        accumulators = [optimizer._accumulated_gradients[optimizer._get_variable_index(v)] for v in variables] if steps else []
+        accumulators = (
+            [optimizer._accumulated_gradients[optimizer._get_variable_index(v)] for v in variables] if steps else []
+        )
 
         def update(gradients: Any) -> None:
             if steps:

@@ -64,7 +64,11 @@ def _reduce(module: Any) -> Callable:
     stock = module.reduce_weighted_values
 
     def reduce_weighted_values(
-        values: Any, sample_weight: Any = None, mask: Any = None, reduction: Any = "sum_over_batch_size", dtype: Any = None
+        values: Any,
+        sample_weight: Any = None,
+        mask: Any = None,
+        reduction: Any = "sum_over_batch_size",
+        dtype: Any = None,
     ) -> Any:
         def call() -> Any:
             return stock(values, sample_weight=sample_weight, mask=mask, reduction=reduction, dtype=dtype)

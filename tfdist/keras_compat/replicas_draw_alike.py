@@ -31,7 +31,9 @@ def _next(stock: Callable) -> Callable:
             return stock(self, ordered)
         seed = stock(self, ordered)
         replica = tf.cast(context.replica_id_in_sync_group, tf.int64) * STRIDE
-        return seed + tf.cast(tf.stack([tf.bitwise.bitwise_and(replica, 0x7FFFFFFF), tf.zeros_like(replica)]), seed.dtype)
+        return seed + tf.cast(
+            tf.stack([tf.bitwise.bitwise_and(replica, 0x7FFFFFFF), tf.zeros_like(replica)]), seed.dtype
+        )
 
     return next_seed
 

@@ -4,17 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import csv
-import importlib.metadata
-import os
 import threading
 import time
 
 from tests.conformance.case import case
-
-# Told without TensorFlow, which is imported no sooner than a case runs.
-_KERAS_2 = os.environ.get("TF_USE_LEGACY_KERAS") in ("1", "true", "True") or (
-    importlib.metadata.version("keras").startswith("2.")
-)
 
 
 def _files(run):
@@ -122,12 +115,12 @@ def model_checkpoint(run):
     return {"history": history, "files": files, "not readable": failures, "apart": [float(s) for s in same]}
 
 
-@case(
-    "BackupAndRestore",
-    not_on=dict.fromkeys(("one_device", "central_storage"), "Keras 2 refuses it, in a sentence") if _KERAS_2 else {},
-)
+@case("BackupAndRestore", per=("strategy",))
 def backup_and_restore(run):
-    from tests.conformance.models import compiled, fit, keras
+    from tests.conformance.models import KERAS_3, compiled, fit, keras
+
+    if not KERAS_3 and run.topology.strategy in ("one_device", "central_storage"):
+        return "Keras 2 has no BackupAndRestore on this strategy, and says so"
 
     class Interrupted(Exception):
         pass

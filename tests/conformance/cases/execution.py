@@ -21,7 +21,10 @@ def steps_per_execution_uneven(run):
     return {**result, "predicted": model.predict(X[:UNEVEN], batch_size=BATCH, verbose=0)}
 
 
-@case("jit_compile=True")
+@case(
+    "jit_compile=True",
+    refused_on=("mirrored", "multi_worker_mirrored", "central_storage", "parameter_server"),
+)
 def jit_compile(run):
     from tensorflow.python.framework import config
 
@@ -42,7 +45,7 @@ def no_jit_compile(run):
     return fit(compiled(run, jit_compile=False))
 
 
-@case("run_eagerly=True")
+@case("run_eagerly=True", refused_on=("parameter_server",))
 def run_eagerly(run):
     from tests.conformance.models import UNEVEN, batches, compiled, fit
 
@@ -51,7 +54,7 @@ def run_eagerly(run):
 
 @case("train_on_batch, test_on_batch")
 def on_batch(run):
-    from tests.conformance.models import BATCH, X, Y, compiled, trained, weights
+    from tests.conformance.models import BATCH, X, Y, compiled, weights
 
     model = compiled(run)
     losses = [[float(v) for v in model.train_on_batch(X[:BATCH], Y[:BATCH])] for _ in range(10)]

@@ -62,14 +62,21 @@ def adamw(run):
     return fit(compiled(run, optimizer=optimizer))
 
 
-@case("exponential moving average of weights")
+@case("exponential moving average of weights, written back", refused_on=("parameter_server",))
 def ema(run):
     from tests.conformance.models import compiled, fit, sgd
 
     return fit(compiled(run, optimizer=lambda: sgd(use_ema=True, ema_momentum=0.9, ema_overwrite_frequency=4)))
 
 
-@case("gradient_accumulation_steps=4")
+@case("exponential moving average of weights, at the end")
+def ema_at_the_end(run):
+    from tests.conformance.models import compiled, fit, sgd
+
+    return fit(compiled(run, optimizer=lambda: sgd(use_ema=True, ema_momentum=0.9)))
+
+
+@case("gradient_accumulation_steps=4", refused_on=("parameter_server",))
 def gradient_accumulation(run):
     from tests.conformance.models import KERAS_3, compiled, fit, sgd
 

@@ -79,8 +79,10 @@ def batch_normalization_empty_replica(run):
 def _synchronized(run, rows):
     from tests.conformance.models import batches, compiled, fit, keras, network
 
-    layer = lambda: keras.layers.BatchNormalization(momentum=0.9, synchronized=True)
-    return fit(compiled(run, lambda: network(hidden=[layer()])), batches(rows))
+    def normalized():
+        return network(hidden=[keras.layers.BatchNormalization(momentum=0.9, synchronized=True)])
+
+    return fit(compiled(run, normalized), batches(rows))
 
 
 @case("BatchNormalization(synchronized=True)")

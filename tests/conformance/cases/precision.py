@@ -7,6 +7,9 @@ from tests.conformance.case import case
 _BFLOAT16 = "bfloat16 has 8 significant bits: the sum of a replica's rows is rounded to them before replicas are added"
 _FLOAT16 = "float16 has 11 significant bits: the sum of a replica's rows is rounded to them before replicas are added"
 
+# Where Keras 2 refuses to scale losses.
+_KERAS_2 = ("central_storage", "parameter_server")
+
 
 @case("mixed_bfloat16", tolerance=3e-2, why=_BFLOAT16)
 def mixed_bfloat16(run):
@@ -16,7 +19,7 @@ def mixed_bfloat16(run):
     return fit(compiled(run, metrics=()))
 
 
-@case("mixed_float16, dynamic loss scale", tolerance=4e-3, why=_FLOAT16)
+@case("mixed_float16, dynamic loss scale", tolerance=4e-3, why=_FLOAT16, refused_on=_KERAS_2)
 def mixed_float16(run):
     from tests.conformance.models import compiled, fit, keras
 
@@ -24,7 +27,7 @@ def mixed_float16(run):
     return fit(compiled(run, metrics=()))
 
 
-@case("an infinity on one replica: all skip the step and halve the scale")
+@case("an infinity on one replica: all skip the step and halve the scale", per=("ps",), refused_on=_KERAS_2)
 def infinity_on_one_replica(run):
     import numpy as np
 
@@ -50,4 +53,6 @@ def infinity_on_one_replica(run):
     recorder = keras.callbacks.LambdaCallback(on_train_batch_end=note)
     data = tf.data.Dataset.from_tensor_slices((x, Y)).batch(BATCH)
     result = fit(model, data, callbacks=[recorder])
-    return {"weights": result["weights"], "iterations": result["iterations"], "scales": scales}
+    # On parameter servers steps are scheduled ahead of the callbacks.
+    seen = scales[-1:] if run.topology.ps else scales
+    return {"weights": result["weights"], "iterations": result["iterations"], "scales": seen}

@@ -144,7 +144,7 @@ def validation_data(run):
 
 @case("predict and evaluate between epochs")
 def predict_between_epochs(run):
-    from tests.conformance.models import BATCH, X, Y, compiled, fit, keras
+    from tests.conformance.models import BATCH, X, compiled, fit, keras
 
     seen = []
 

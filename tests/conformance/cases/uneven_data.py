@@ -67,7 +67,9 @@ def pipelines_end_at_different_steps(run):
     else:
 
         def own(context):
-            starts = [start for step in steps for start, _ in step if (start % BATCH) // rows == context.input_pipeline_id]
+            starts = [
+                start for step in steps for start, _ in step if (start % BATCH) // rows == context.input_pipeline_id
+            ]
             order = np.concatenate([np.arange(start, start + rows) for start in starts])
             data = tf.data.Dataset.from_tensor_slices((X[order], Y[order]))
             return data.batch(BATCH // context.num_replicas_in_sync)

@@ -1,0 +1,119 @@
+"""The canaries of Keras 2: tf_keras, and the Keras 2.15 of TensorFlow 2.15."""
+
+from __future__ import annotations
+
+from tests.canaries import stock
+from tests.canaries.stock import Canary
+
+CANARIES = (
+    Canary(
+        mends=("parameter_server_fit_keras2",),
+        shows="fit fails on parameter servers",
+        program=stock.FIT_ON_PARAMETER_SERVERS,
+        outcome="[chief 0] OUTCOME raised ValueError",
+        launch=("--workers", "2", "--ps", "1"),
+    ),
+    Canary(
+        mends=("batch_logs_summed_over_workers",),
+        shows="logs of workers are added up",
+        program="""
+strategy = tf.distribute.MultiWorkerMirroredStrategy()
+model = model_of(kernel_initializer="zeros")
+model.compile(keras.optimizers.SGD(0.0), "mse")
+losses = []
+recorder = keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: losses.append(float(logs["loss"])))
+model.fit(data(), verbose=0, callbacks=[recorder])
+outcome(lambda: losses[0])
+""",
+        # The loss of zeros against ones is 1.
+        outcome="[worker 0] OUTCOME 2.0",
+        launch=("--workers", "2"),
+    ),
+    Canary(
+        mends=("loss_divided_by_replicas_keras2",),
+        shows="replicas with other numbers of rows count alike",
+        program=stock.UNEVEN_LAST_BATCH,
+        outcome=stock.UNEVEN_LAST_BATCH_OUTCOME,
+    ),
+    Canary(
+        mends=("batch_statistics_read_locally",),
+        shows="each replica predicts by statistics of its own",
+        program="""
+strategy = mirrored()
+with strategy.scope():
+    model = keras.Sequential([keras.layers.Input((1,)), keras.layers.BatchNormalization(momentum=0.0)])
+batches = on_each_replica(lambda replica: tf.fill([2, 1], float(replica)))
+strategy.run(lambda batch: model(batch, training=True), args=(batches,))
+# The same row for both replicas.
+first, second = model.predict(np.zeros([2, 1], "float32"), batch_size=2, verbose=0)[:, 0]
+outcome(lambda: bool(abs(first - second) < 0.1))
+""",
+        outcome="OUTCOME False",
+    ),
+    Canary(
+        mends=("statistics_of_an_empty_replica",),
+        shows="a replica without rows does not take over synchronized statistics",
+        program="""
+strategy = mirrored()
+with strategy.scope():
+    layer = keras.layers.BatchNormalization(momentum=0.0, synchronized=True)
+    layer.build((None, 1))
+batches = on_each_replica(lambda replica: tf.ones([replica, 1]))
+strategy.run(lambda batch: layer(batch, training=True), args=(batches,))
+outcome(lambda: round(float(layer.moving_mean.numpy()[0]), 3))
+""",
+        # The only row is 1.
+        outcome="OUTCOME 0.5",
+    ),
+    Canary(
+        mends=("statistics_of_an_empty_replica",),
+        shows="statistics of no rows on central storage are not a number",
+        program="""
+strategy = central_storage()
+with strategy.scope():
+    layer = keras.layers.BatchNormalization()
+    layer.build((None, 1))
+batches = on_each_replica(lambda replica: tf.ones([replica, 1]))
+strategy.run(lambda batch: layer(batch, training=True), args=(batches,))
+outcome(lambda: float(layer.moving_mean.numpy()[0]))
+""",
+        outcome="OUTCOME nan",
+    ),
+    Canary(
+        mends=("workers_draw_alike",),
+        shows="workers drop the same units",
+        program="""
+strategy = tf.distribute.MultiWorkerMirroredStrategy()
+keras.utils.set_random_seed(1)
+with strategy.scope():
+    layer = keras.layers.Dropout(0.5)
+masks = strategy.gather(strategy.run(lambda: layer(tf.ones([1, 64]), training=True)), axis=0)
+outcome(lambda: np.array_equal(masks[0], masks[1]))
+""",
+        outcome="[worker 0] OUTCOME True",
+        launch=("--workers", "2"),
+    ),
+    Canary(
+        mends=("constraint_without_aggregation",),
+        shows="a constraint fails on central storage",
+        program="""
+strategy = central_storage()
+model = model_of(kernel_constraint="non_neg")
+outcome(lambda: bool(model.fit(data(), verbose=0)))
+""",
+        outcome="OUTCOME raised ValueError",
+    ),
+    Canary(
+        mends=("jit_compile_on_several_devices",),
+        shows="jit_compile fails",
+        program=stock.JIT_COMPILE,
+        outcome="OUTCOME raised InvalidArgumentError",
+    ),
+    Canary(
+        mends=("files_written_by_every_worker_keras2", "csv_written_by_every_worker"),
+        shows="every worker writes files",
+        program=stock.FILES_OF_EACH_WORKER,
+        outcome="[worker 1] OUTCOME model csv",
+        launch=("--workers", "2"),
+    ),
+)

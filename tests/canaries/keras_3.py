@@ -1,0 +1,215 @@
+"""The canaries of Keras 3."""
+
+from __future__ import annotations
+
+from tests.canaries import stock
+from tests.canaries.stock import Canary
+
+CANARIES = (
+    Canary(
+        mends=("symbolic_build_averages_data",),
+        shows="building a model averages strings",
+        program="""
+strategy = mirrored()
+with strategy.scope():
+    inputs = keras.layers.Input((1,), dtype="string")
+    hidden = keras.layers.Flatten()(keras.layers.Embedding(3, 2)(keras.layers.StringLookup(vocabulary=["a"])(inputs)))
+    model = keras.Model(inputs, keras.layers.Dense(1)(hidden))
+    model.compile("sgd", "mse")
+words = tf.data.Dataset.from_tensor_slices((np.array([["a"]] * 8), y)).batch(4)
+outcome(lambda: bool(model.fit(words, verbose=0)))
+""",
+        outcome="OUTCOME raised InvalidArgumentError",
+    ),
+    Canary(
+        mends=("steps_counted_by_each_worker",),
+        shows="a local number of batches is taken for the steps of a distributed dataset",
+        program="""
+from keras.src.trainers.data_adapters.tf_dataset_adapter import TFDatasetAdapter
+strategy = mirrored()
+batches = strategy.distribute_datasets_from_function(lambda context: tf.data.Dataset.from_tensor_slices(x).batch(2))
+outcome(lambda: TFDatasetAdapter(batches).num_batches)
+""",
+        # There are 2 steps, of a batch for each replica.
+        outcome="OUTCOME 4",
+    ),
+    Canary(
+        mends=("logs_reduced_along_an_axis",),
+        shows="logs of workers are reduced along an axis",
+        program="""
+from keras.src.backend.tensorflow import trainer
+strategy = tf.distribute.MultiWorkerMirroredStrategy()
+
+
+@tf.function
+def step():
+    return trainer.reduce_per_replica(strategy.run(lambda: {"loss": tf.constant(1.0)}), strategy, "auto")
+
+
+outcome(lambda: float(step()["loss"]))
+""",
+        outcome="[worker 0] OUTCOME raised ValueError",
+        launch=("--workers", "2"),
+    ),
+    Canary(
+        mends=("steps_fail_in_a_loop",),
+        shows="steps_per_execution fails",
+        program="""
+strategy = mirrored()
+model = model_of()
+model.compile("sgd", "mse", steps_per_execution=2)
+outcome(lambda: bool(model.fit(data(), verbose=0)))
+""",
+        outcome="OUTCOME raised InvalidArgumentError",
+    ),
+    Canary(
+        mends=("steps_fail_in_a_loop",),
+        shows="jit_compile fails",
+        program=stock.JIT_COMPILE,
+        outcome="OUTCOME raised InvalidArgumentError",
+    ),
+    Canary(
+        mends=("steps_fail_in_a_loop",),
+        shows="a step without data counts",
+        program="""
+strategy = mirrored()
+model = model_of()
+model.fit(strategy.distribute_datasets_from_function(lambda context: data().unbatch().batch(2)), verbose=0)
+outcome(lambda: int(model.optimizer.iterations.numpy()))
+""",
+        # After 2 steps.
+        outcome="OUTCOME 3",
+    ),
+    Canary(
+        mends=("loss_divided_by_replicas",),
+        shows="replicas with other numbers of rows count alike",
+        program=stock.UNEVEN_LAST_BATCH,
+        outcome=stock.UNEVEN_LAST_BATCH_OUTCOME,
+    ),
+    Canary(
+        mends=("losses_shared_by_replicas",),
+        shows="a replica has the losses of another",
+        program="""
+class Penalty(keras.layers.Layer):
+    def call(self, inputs):
+        self.add_loss(tf.reduce_sum(inputs))
+        tf.distribute.get_replica_context().merge_call(lambda strategy: None)
+        return inputs
+
+
+strategy = mirrored()
+with strategy.scope():
+    layer = Penalty()
+
+
+def loss(batch):
+    layer(batch)
+    return layer.losses[0] + 0.0
+
+
+losses = strategy.run(loss, args=(on_each_replica(lambda replica: tf.constant([float(replica)])),))
+outcome(lambda: [float(one) for one in strategy.experimental_local_results(losses)])
+""",
+        # The first one's is 0.
+        outcome="OUTCOME [1.0, 1.0]",
+    ),
+    Canary(
+        mends=("gradients_used_before_the_sum",),
+        shows="a gradient is clipped before the sum",
+        program="""
+strategy = mirrored()
+with strategy.scope():
+    weight = keras.Variable(0.0)
+    optimizer = keras.optimizers.SGD(1.0, clipvalue=1.0)
+    optimizer.build([weight])
+strategy.run(lambda: optimizer.apply([tf.constant(1.0)], [weight]))
+outcome(lambda: float(weight.numpy()))
+""",
+        # The sum of 1 and 1, clipped, would move it by 1.
+        outcome="OUTCOME -2.0",
+    ),
+    Canary(
+        mends=("gradients_used_before_the_sum",),
+        shows="an infinity of the second replica is applied",
+        program="""
+strategy = mirrored()
+with strategy.scope():
+    weight = keras.Variable(0.0)
+    optimizer = keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(1.0))
+    optimizer.build([weight])
+gradients = on_each_replica(lambda replica: tf.constant([0.0, np.inf][replica]))
+tf.function(lambda: strategy.run(lambda gradient: optimizer.apply([gradient], [weight]), args=(gradients,)))()
+outcome(lambda: float(weight.numpy()))
+""",
+        outcome="OUTCOME -inf",
+    ),
+    Canary(
+        mends=("replicas_draw_alike",),
+        shows="replicas drop the same units",
+        program="""
+strategy = mirrored()
+with strategy.scope():
+    layer = keras.layers.Dropout(0.5)
+first, second = strategy.experimental_local_results(strategy.run(lambda: layer(tf.ones([1, 64]), training=True)))
+outcome(lambda: np.array_equal(first, second))
+""",
+        outcome="OUTCOME True",
+    ),
+    Canary(
+        mends=("batch_statistics_stay_local",),
+        shows="batch statistics are those of the first replica",
+        program="""
+strategy = mirrored()
+with strategy.scope():
+    layer = keras.layers.BatchNormalization(momentum=0.0)
+    layer.build((None, 1))
+batches = on_each_replica(lambda replica: tf.fill([2, 1], float(replica)))
+strategy.run(lambda batch: layer(batch, training=True), args=(batches,))
+outcome(lambda: float(np.asarray(layer.moving_mean.numpy())[0]))
+""",
+        # The average would be 0.5.
+        outcome="OUTCOME 0.0",
+    ),
+    Canary(
+        mends=("batch_statistics_stay_local",),
+        shows="batch statistics of no rows are not a number",
+        program="""
+strategy = mirrored()
+with strategy.scope():
+    layer = keras.layers.BatchNormalization()
+    layer.build((None, 1))
+batches = on_each_replica(lambda replica: tf.ones([replica, 1]))
+strategy.run(lambda batch: layer(batch, training=True), args=(batches,))
+outcome(lambda: float(np.asarray(layer.moving_mean.numpy())[0]))
+""",
+        outcome="OUTCOME nan",
+    ),
+    Canary(
+        mends=("counter_update_is_read_then_assign",),
+        shows="counters are read then assigned",
+        program="""
+strategy = central_storage()
+with strategy.scope():
+    metric = keras.metrics.Sum()
+for _ in range(2):
+    strategy.run(lambda: metric.update_state(tf.constant([1.0])))
+outcome(lambda: float(metric.total.numpy()))
+""",
+        # 4 updates of 1: the old value is added once for each replica.
+        outcome="OUTCOME 6.0",
+    ),
+    Canary(
+        mends=("parameter_server_fit_keras3",),
+        shows="fit fails on parameter servers",
+        program=stock.FIT_ON_PARAMETER_SERVERS,
+        outcome="[chief 0] OUTCOME raised ValueError",
+        launch=("--workers", "2", "--ps", "1"),
+    ),
+    Canary(
+        mends=("files_written_by_every_worker_keras3", "logs_written_by_every_worker", "backup_owned_by_no_worker"),
+        shows="every worker writes files",
+        program=stock.FILES_OF_EACH_WORKER,
+        outcome="[worker 1] OUTCOME model csv board backup",
+        launch=("--workers", "2"),
+    ),
+)

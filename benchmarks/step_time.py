@@ -1,9 +1,12 @@
 """Step time of `fit` under a tfdist strategy against the same model under a bare tf.distribute strategy.
 
-Two workers with MultiWorkerMirroredStrategy, in alternating runs; prints the median step time of each run and the ratio
-of the medians. Keras 3 cannot run on the bare strategy, so this is for tf_keras:
+In alternating runs; prints the median step time of each run and the ratio of the medians. With MirroredStrategy two
+logical CPUs of one process, with MultiWorkerMirroredStrategy two processes. Keras 3 cannot run on the bare
+MultiWorkerMirroredStrategy:
 
+    python benchmarks/step_time.py
     TF_USE_LEGACY_KERAS=1 python benchmarks/step_time.py
+    TF_USE_LEGACY_KERAS=1 python benchmarks/step_time.py --strategy multi_worker_mirrored
 """
 
 from __future__ import annotations
@@ -14,21 +17,33 @@ import statistics
 import subprocess
 import sys
 import time
+from typing import Any
 
 STEPS = 300
 WARM_UP = 50
 
 
-def program(kind: str) -> None:
-    """What each worker runs; the chief prints its median step time in milliseconds."""
+def strategy_of(kind: str, name: str) -> Any:
+    """Makes the strategy with tfdist or as one would without."""
     import tensorflow as tf
 
+    devices = 2 if name == "mirrored" else None
     if kind == "tfdist":
         import tfdist
 
-        strategy = tfdist.create_strategy("multi_worker_mirrored")
-    else:
-        strategy = tf.distribute.MultiWorkerMirroredStrategy()
+        return tfdist.create_strategy(name, devices=devices)
+    if devices is None:
+        return tf.distribute.MultiWorkerMirroredStrategy()
+    cpu = tf.config.list_physical_devices("CPU")[0]
+    tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * devices)
+    return tf.distribute.MirroredStrategy([f"CPU:{i}" for i in range(devices)])
+
+
+def program(kind: str, name: str) -> None:
+    """What each worker runs; the chief prints its median step time in milliseconds."""
+    strategy = strategy_of(kind, name)
+    import tensorflow as tf
+
     keras = tf.keras
     with strategy.scope():
         model = keras.Sequential(
@@ -61,11 +76,13 @@ def program(kind: str) -> None:
     print(f"MEDIAN {1e3 * statistics.median(times):.4f}", flush=True)
 
 
-def measure(kind: str) -> float:
-    """Starts two workers and returns the chief's median step time in milliseconds."""
-    command = [sys.executable, "-m", "tfdist", "launch", "--workers", "2", "--timeout-seconds", "300", "--"]
-    ended = subprocess.run([*command, __file__, "--program", kind], capture_output=True, text=True, timeout=330)
-    found = re.search(r"\[worker 0\] MEDIAN ([\d.]+)", ended.stdout)
+def measure(kind: str, name: str) -> float:
+    """Starts the workers and returns the chief's median step time in milliseconds."""
+    workers = "1" if name == "mirrored" else "2"
+    command = [sys.executable, "-m", "tfdist", "launch", "--workers", workers, "--timeout-seconds", "300", "--"]
+    command += [__file__, "--program", kind, "--strategy", name]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=330)
+    found = re.search(r"MEDIAN ([\d.]+)", ended.stdout)
     if ended.returncode or not found:
         raise RuntimeError(
             f"expected a median from the {kind} run, received exit code {ended.returncode}:\n{ended.stderr}"
@@ -76,15 +93,16 @@ def measure(kind: str) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=5, help="alternating runs of each (default: 5)")
+    parser.add_argument("--strategy", choices=("mirrored", "multi_worker_mirrored"), default="mirrored")
     parser.add_argument("--program", choices=("tfdist", "bare"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.program:
-        program(arguments.program)
+        program(arguments.program, arguments.strategy)
         return
     times: dict[str, list[float]] = {"tfdist": [], "bare": []}
     for run in range(arguments.runs):
         for kind, measured in times.items():
-            measured.append(measure(kind))
+            measured.append(measure(kind, arguments.strategy))
             print(f"run {run + 1}, {kind}: {measured[-1]:.3f} ms a step", flush=True)
     medians = {kind: statistics.median(measured) for kind, measured in times.items()}
     print(f"medians: tfdist {medians['tfdist']:.3f} ms, bare {medians['bare']:.3f} ms")

@@ -47,7 +47,7 @@ class ResidentCluster:
         topology: what to start.
         deadline_seconds: how long a cell may take.
         python: the interpreter to run.
-        environment: variables to add.
+        environment: that of the processes, to which what they need is added.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class ResidentCluster:
         environment: dict[str, str] | None = None,
     ) -> None:
         self._flavour, self._topology, self._deadline = flavour, topology, deadline_seconds
-        self._python, self._environment = python, environment or {}
+        self._python, self._environment = python, dict(os.environ) if environment is None else environment
         self._processes: list[subprocess.Popen[str]] = []
         self._folder = Path()
         self._count = 0
@@ -128,13 +128,12 @@ class ResidentCluster:
             jobs.setdefault(job, []).append(f"127.0.0.1:{port}")
         for job, index in tasks:
             environment = {
-                **os.environ,
+                **self._environment,
                 "PYTHONPATH": str(ROOT),
                 "CUDA_VISIBLE_DEVICES": "-1",
                 "TF_CPP_MIN_LOG_LEVEL": "2",
                 # The threads of all processes share the machine.
                 "TF_NUM_INTRAOP_THREADS": "2",
-                **self._environment,
             }
             if len(tasks) > 1:
                 task = {"type": job, "index": index}

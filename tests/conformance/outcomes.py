@@ -33,6 +33,11 @@ class Leg:
     python: str = sys.executable
     environment: tuple[tuple[str, str], ...] = ()
 
+    def variables(self) -> dict[str, str]:
+        """The environment of a process of it."""
+        inherited = {name: value for name, value in os.environ.items() if name != "TF_USE_LEGACY_KERAS"}
+        return {**inherited, **dict(self.environment)}
+
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
@@ -55,7 +60,7 @@ class Oracle:
     """One device on stock Keras in a process without tfdist; remembers what it has computed."""
 
     def __init__(self, leg: Leg) -> None:
-        self._cluster = ResidentCluster("oracle", ONE_DEVICE, python=leg.python, environment=dict(leg.environment))
+        self._cluster = ResidentCluster("oracle", ONE_DEVICE, python=leg.python, environment=leg.variables())
         self._known: dict[tuple, Outcome] = {}
         self._lock = threading.Lock()
 
@@ -96,7 +101,7 @@ def judge(case: Case, outcome: Outcome, expected: Outcome) -> Cell:
 def run_topology(leg: Leg, flavour: str, topology: Topology, cases: list[Case], oracle: Oracle) -> dict[str, Cell]:
     """Runs cases on one topology, one after another, on processes that stay."""
     cells = {}
-    cluster = ResidentCluster(flavour, topology, python=leg.python, environment=dict(leg.environment))
+    cluster = ResidentCluster(flavour, topology, python=leg.python, environment=leg.variables())
     try:
         for case in cases:
             reason = case.applies(topology)

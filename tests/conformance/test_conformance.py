@@ -11,6 +11,7 @@ import pytest
 
 from tests.conformance.case import TOPOLOGIES, UNORDERED, Case, Topology, all_cases
 from tests.conformance.outcomes import running, this_leg
+from tests.processes import ROOT
 
 CASES = all_cases()
 # The longest first, so that none is left over at the end.
@@ -42,3 +43,22 @@ def test_every_reason_is_given() -> None:
     for case in CASES.values():
         assert bool(case.why) == (case.tolerance != 1e-5), case.name
         assert all(case.not_on.values()), case.name
+
+
+def test_the_document_lists_these_cells() -> None:
+    text = (ROOT / "docs" / "conformance.md").read_text()
+    tables = [part.split("\n\n")[0] for part in text.split("\n| | ")[1:]]
+    assert len(tables) >= 2
+    for table in tables:
+        topologies, _, *rows = ("| " + table).splitlines()
+        assert topologies == "| " + " | ".join(topology.name for topology in TOPOLOGIES) + " |"
+        titles = [row.split(" | ")[0].removeprefix("| ") for row in rows if not row.startswith("| **")]
+        assert titles == [case.title for case in CASES.values()]
+
+
+def test_the_document_owns_up_to_no_wrong_number() -> None:
+    """What a cell of the document becomes with tfdist is a pass, a refusal, or does not apply."""
+    for line in (ROOT / "docs" / "conformance.md").read_text().splitlines():
+        cells = line.strip("| ").split(" | ")
+        if len(cells) == len(TOPOLOGIES) + 1 and not line.startswith(("| | ", "| --- ")):
+            assert {cell.split(" → ")[-1] for cell in cells[1:]} <= {"pass", "refuses", "n/a"}, line

@@ -4,6 +4,7 @@ import re
 import socket
 
 import pytest
+import tensorflow as tf
 
 from tfdist import create_strategy
 from tfdist.cluster import ClusterConfig, PeerTimeoutError, PortInUseError
@@ -58,3 +59,30 @@ def test_a_host_that_does_not_resolve_is_named(free_ports):
         match=re.escape("worker 0 at no-such-host.invalid:2222 did not answer in 2 s (name does not resolve); check"),
     ):
         create_strategy("multi_worker_mirrored", cluster=cluster, startup_timeout_seconds=2)
+
+
+def test_devices_are_a_number():
+    with pytest.raises(
+        ValueError,
+        match=r"^expected devices of the strategy multi_worker_mirrored to be a number, received \['CPU:0'\]; write",
+    ):
+        create_strategy("multi_worker_mirrored", cluster=ClusterConfig(), devices=["CPU:0"])
+
+
+def test_some_of_the_gpus_are_refused(monkeypatch):
+    stock = tf.config.list_physical_devices
+    gpus = [tf.config.PhysicalDevice(f"/physical_device:GPU:{i}", "GPU") for i in range(4)]
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind=None: gpus if kind == "GPU" else stock(kind))
+    monkeypatch.setattr(tf.config.experimental, "set_memory_growth", lambda gpu, enable: None)
+    with pytest.raises(ValueError, match=r"to be 4, the GPUs of this worker, received 2; hide the others with CUDA_"):
+        create_strategy("multi_worker_mirrored", cluster=ClusterConfig(), devices=2)
+
+
+def test_one_worker_may_have_several_logical_cpus(children):
+    ended = children.run(
+        "import tensorflow as tf, tfdist\n"
+        "strategy = tfdist.create_strategy('multi_worker_mirrored', devices=3)\n"
+        "total = strategy.reduce('sum', strategy.run(tf.function(lambda: tf.ones([]))), axis=None)\n"
+        "print(strategy.num_replicas_in_sync, float(total))\n"
+    )
+    assert ended.out.split() == ["3", "3.0"]

@@ -127,7 +127,7 @@ def _make_function(stock: Callable, kind: str) -> Callable:
         if not _on_parameter_servers(self):
             return stock(self, force)
         refuse_compile_options(self)
-        _refuse_optimizer_options(self.optimizer)
+        refuse_optimizer_options(self.optimizer)
         _coordinated(self).ledger()
         if getattr(self, attribute) is None or force:
             function = CoordinatedFunction(
@@ -139,7 +139,7 @@ def _make_function(stock: Callable, kind: str) -> Callable:
     return make_function
 
 
-def _refuse_optimizer_options(optimizer: Any) -> None:
+def refuse_optimizer_options(optimizer: Any) -> None:
     """Raises ValueError for what an optimizer decides at run time, which Keras 3 cannot on a parameter server."""
     inner = getattr(optimizer, "inner_optimizer", optimizer)
     for option in ("gradient_accumulation_steps", "ema_overwrite_frequency"):
@@ -147,7 +147,7 @@ def _refuse_optimizer_options(optimizer: Any) -> None:
         if value and (option != "ema_overwrite_frequency" or inner.use_ema):
             raise ValueError(
                 f"expected an optimizer without {option} for the strategy parameter_server, received {value!r}; "
-                "Keras 3 fails to update variables of the ps tasks within a condition (keras-team/keras#20582), leave it out."
+                "Keras 3 fails to update variables of ps tasks in conditions (keras-team/keras#20582), leave it out."
             )
 
 

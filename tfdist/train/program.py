@@ -30,7 +30,6 @@ def run(values: flags.FlagValues, *, started: float) -> int:
 
     chief = is_chief(strategy)
     cluster = ClusterConfig.detect()
-    _refuse_what_goes_wrong(values, strategy)
     keras().utils.set_random_seed(values.seed)
     keras().mixed_precision.set_global_policy(values.precision)
     data = _load_data(values)
@@ -118,25 +117,6 @@ def _strategy_name(strategy: Any) -> str:
     name = type(strategy).__name__
     # The class behind the public name tf.distribute.MultiWorkerMirroredStrategy.
     return "MultiWorkerMirroredStrategy" if name == "CollectiveAllReduceStrategy" else name
-
-
-def _refuse_what_goes_wrong(values: flags.FlagValues, strategy: Any) -> None:
-    """Raises ValueError for what Keras 3 gets wrong without a word on several replicas."""
-    from tfdist.keras_compat import keras_in_use
-
-    name = type(strategy).__name__
-    if not keras_in_use().is_keras3 or strategy.num_replicas_in_sync == 1:
-        return
-    if values.precision == "mixed_float16":
-        raise ValueError(
-            "expected --precision=float32 or mixed_bfloat16 on several replicas with Keras 3, whose loss scaling looks "
-            f"at one replica's gradients only, received mixed_float16 on {name}; use mixed_bfloat16, or tf_keras."
-        )
-    if values.sync_batch_norm and name == "CentralStorageStrategy":
-        raise ValueError(
-            "expected no --sync_batch_norm on central_storage with Keras 3, where it raises, received it; "
-            "use mirrored, or tf_keras."
-        )
 
 
 def _load_data(values: flags.FlagValues) -> Any:

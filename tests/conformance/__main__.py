@@ -1,0 +1,94 @@
+"""Runs every cell on stock Keras and with tfdist, and writes the table: python -m tests.conformance --help."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import hashlib
+import json
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.conformance.case import TOPOLOGIES, all_cases
+from tests.conformance.outcomes import Cell, Leg, running
+from tests.conformance.table import Measured, document
+from tests.processes import ROOT
+
+LEGACY = (("TF_USE_LEGACY_KERAS", "1"),)
+VERSIONS = """
+import platform, tensorflow as tf
+keras = f"Keras {tf.keras.__version__}"
+print("VERSIONS", keras, f"TensorFlow {tf.__version__}", f"Python {platform.python_version()}", sep="|")
+"""
+
+
+def versions(leg: Leg) -> str:
+    """Returns the versions of a leg, in words."""
+    ended = subprocess.run(
+        [leg.python, "-c", VERSIONS], env=leg.variables(), capture_output=True, text=True, timeout=120, check=True
+    )
+    line = next(line for line in ended.stdout.splitlines() if line.startswith("VERSIONS"))
+    keras, *others = line.split("|")[1:]
+    keras = keras.replace("Keras", "tf_keras") if leg.name == "tf_keras" else keras
+    return f"{keras}, {', '.join(others)}"
+
+
+def fingerprint(leg: Leg) -> str:
+    """Returns a name for the code and the versions that results belong to."""
+    digest = hashlib.sha256(versions(leg).encode())
+    written_by = {"__main__.py", "table.py", "test_conformance.py"}
+    for folder in ("tfdist", "tests/conformance"):
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            if path.name not in written_by or path.parent.name != "conformance":
+                digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def measure(leg: Leg, folder: Path) -> Measured:
+    """Runs the cells of a Keras that no file in the folder has yet, and returns all of them."""
+    cells: dict[tuple[str, str, str], Cell] = {}
+    cases = list(all_cases().values())
+    folder = folder / fingerprint(leg)
+    folder.mkdir(parents=True, exist_ok=True)
+    for flavour in ("stock", "tfdist"):
+        files = {topology: folder / f"{flavour} {topology.name}.json" for topology in TOPOLOGIES}
+        with running(
+            leg, flavour, {topology: cases for topology, path in files.items() if not path.exists()}
+        ) as futures:
+            for topology, path in files.items():
+                if topology in futures:
+                    found = {name: dataclasses.asdict(cell) for name, cell in futures[topology].result().items()}
+                    path.write_text(json.dumps(found))
+                for name, values in json.loads(path.read_text()).items():
+                    cells[flavour, topology.name, name] = Cell(**values)
+    return Measured(keras=versions(leg), cells=cells)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.conformance", description=__doc__)
+    parser.add_argument(
+        "--addons-python", help="interpreter of an environment with the extra 'addons': adds Keras 2.15"
+    )
+    parser.add_argument(
+        "--results", type=Path, default=Path("build/conformance"), help="what has been run is kept here"
+    )
+    parser.add_argument("--write", type=Path, help="the document; otherwise it is printed")
+    arguments = parser.parse_args()
+    legs = [Leg("Keras 3", sys.executable), Leg("tf_keras", sys.executable, LEGACY)]
+    # What a reader would type, whose environments are elsewhere.
+    command = ["python", "-m", "tests.conformance"]
+    if arguments.addons_python:
+        legs.append(Leg("Keras 2.15", arguments.addons_python))
+        command += ["--addons-python", "addons/bin/python"]
+    command += ["--write", str(arguments.write or "docs/conformance.md")]
+    text = document(shlex.join(command), [measure(leg, arguments.results) for leg in legs])
+    if arguments.write:
+        arguments.write.write_text(text)
+    else:
+        print(text)
+
+
+if __name__ == "__main__":
+    main()

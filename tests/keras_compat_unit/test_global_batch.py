@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+import pytest
+import tensorflow as tf
+
+from tfdist.keras_compat.global_batch import global_batch, rows_of
+
+
+@pytest.mark.parametrize(
+    ("data", "rows"),
+    [
+        (lambda: tf.zeros([5, 2]), 5),
+        (lambda: (None, {"b": tf.zeros([3]), "a": tf.zeros([3, 1])}), 3),
+        (lambda: (tf.ragged.constant([[1, 2], [3]]), tf.zeros([2])), 2),
+        (lambda: tf.sparse.from_dense(tf.eye(4)), 4),
+        (lambda: tf.zeros([0, 7]), 0),
+    ],
+    ids=["tensor", "nested", "ragged", "sparse", "empty"],
+)
+def test_the_rows_of_a_batch(data, rows):
+    assert float(rows_of(data())) == rows
+
+
+PROGRAM = """
+import json
+import tensorflow as tf
+from tfdist import create_strategy
+from tfdist.keras_compat.global_batch import current_batch, global_batch
+
+strategy = create_strategy("mirrored", devices=2)
+rows = strategy.experimental_distribute_values_from_function(
+    lambda context: tf.constant([3, 1][context.replica_id_in_sync_group])
+)
+
+
+def step(count):
+    with global_batch(tf.zeros([count, 2])):
+        return current_batch().rows, current_batch().total, current_batch().share
+
+
+values = tf.function(strategy.run)(step, args=(rows,))
+assert current_batch() is None
+print("BATCH", json.dumps([[float(v) for v in strategy.experimental_local_results(value)] for value in values]))
+"""
+
+
+def test_each_replica_knows_its_share_of_the_rows_and_nobody_knows_it_afterwards(children):
+    assert "BATCH [[3.0, 1.0], [4.0, 4.0], [0.75, 0.25]]" in children.run(PROGRAM).out
+
+
+def test_the_share_of_no_rows_of_none_is_zero():
+    with global_batch(tf.zeros([0, 2])) as batch:
+        assert float(batch.share) == 0

@@ -7,6 +7,12 @@ from tests.canaries.stock import Canary
 
 CANARIES = (
     Canary(
+        mends=("device_iterators_end_late",),
+        shows="a thread tunes what each device reads through",
+        program=stock.TUNED_DEVICE_DATASETS,
+        outcome="OUTCOME [True, True]",
+    ),
+    Canary(
         mends=("parameter_server_fit_keras2",),
         shows="fit fails on parameter servers",
         program=stock.FIT_ON_PARAMETER_SERVERS,

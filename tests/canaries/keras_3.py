@@ -7,6 +7,12 @@ from tests.canaries.stock import Canary
 
 CANARIES = (
     Canary(
+        mends=("device_iterators_end_late",),
+        shows="a thread tunes what each device reads through",
+        program=stock.TUNED_DEVICE_DATASETS,
+        outcome="OUTCOME [True, True]",
+    ),
+    Canary(
         mends=("symbolic_build_averages_data",),
         shows="building a model averages strings",
         program="""

@@ -109,6 +109,24 @@ model.compile("sgd", "mse", jit_compile=True)
 outcome(lambda: bool(model.fit(data(), verbose=0)))
 """
 
+# Whether tf.data is to tune what only hands on batches to each of two devices.
+TUNED_DEVICE_DATASETS = """
+from tensorflow.python.data.ops import multi_device_iterator_ops
+strategy = mirrored()
+stock, tuned = multi_device_iterator_ops._create_device_dataset, []
+
+
+def create(*args):
+    dataset = stock(*args)
+    tuned.append(dataset.options().autotune.enabled is not False)
+    return dataset
+
+
+multi_device_iterator_ops._create_device_dataset = create
+next(iter(strategy.experimental_distribute_dataset(data())))
+outcome(lambda: tuned)
+"""
+
 FIT_ON_PARAMETER_SERVERS = """
 resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
 if resolver.task_type in ("worker", "ps"):

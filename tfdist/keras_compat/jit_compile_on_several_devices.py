@@ -35,9 +35,9 @@ def _defect_present() -> bool:
 def _refusing(stock: Callable) -> Callable:
     def make_train_function(self: Any, force: bool = False) -> Any:
         strategy = self.distribute_strategy
-        on_gpus = all("GPU" in device for device in strategy.extended.worker_devices)
-        if strategy.num_replicas_in_sync > 1 and not on_gpus and not isinstance(strategy, tf.distribute.TPUStrategy):
-            refuse_jit_compile(self)
+        if strategy.num_replicas_in_sync > 1 and not isinstance(strategy, tf.distribute.TPUStrategy):
+            if not all("GPU" in device for device in strategy.extended.worker_devices):
+                refuse_jit_compile(self)
         return stock(self, force)
 
     return make_train_function

@@ -55,6 +55,7 @@ def all_mends() -> list[Mend]:
         constraint_without_aggregation,
         counter_update_is_read_then_assign,
         csv_written_by_every_worker,
+        device_iterators_end_late,
         files_written_by_every_worker_keras2,
         files_written_by_every_worker_keras3,
         gradients_used_before_the_sum,
@@ -75,6 +76,7 @@ def all_mends() -> list[Mend]:
     )
 
     modules = (
+        device_iterators_end_late,
         symbolic_build_averages_data,
         steps_counted_by_each_worker,
         logs_reduced_along_an_axis,

@@ -32,12 +32,17 @@ def _defect_present() -> bool:
     return "_is_gpu_device" in inspect.getsource(mirrored_strategy.MirroredExtended._use_merge_call)
 
 
+def _is_compiled(strategy: tf.distribute.Strategy) -> bool:
+    """Whether TensorFlow has XLA compile what each of several replicas does."""
+    devices = strategy.extended.worker_devices
+    return isinstance(strategy, tf.distribute.TPUStrategy) or all("GPU" in device for device in devices)
+
+
 def _refusing(stock: Callable) -> Callable:
     def make_train_function(self: Any, force: bool = False) -> Any:
         strategy = self.distribute_strategy
-        if strategy.num_replicas_in_sync > 1 and not isinstance(strategy, tf.distribute.TPUStrategy):
-            if not all("GPU" in device for device in strategy.extended.worker_devices):
-                refuse_jit_compile(self)
+        if strategy.num_replicas_in_sync > 1 and not _is_compiled(strategy):
+            refuse_jit_compile(self)
         return stock(self, force)
 
     return make_train_function

@@ -1,6 +1,17 @@
 """What a worker reads: from files to the batches that fit, evaluate and a custom loop take, on every strategy."""
 
 from tfdist.input.distribute import distribute_files
+from tfdist.input.plan import File, Segment, ShardPlan, plan_shards
 from tfdist.input.records import count_records, write_tfrecords
+from tfdist.input.state import InputState
 
-__all__ = ["count_records", "distribute_files", "write_tfrecords"]
+__all__ = [
+    "File",
+    "InputState",
+    "Segment",
+    "ShardPlan",
+    "count_records",
+    "distribute_files",
+    "plan_shards",
+    "write_tfrecords",
+]

@@ -1,0 +1,213 @@
+"""The records of one canonical shard, in an order that is a function of (seed, epoch, shard) and nothing else.
+
+The shard's segments are shuffled and taken in groups. Of each group a window of every segment is read, and the records
+of these windows are shuffled among each other: a block. Any block can be found without reading those before it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tfdist.input.index import GRANULE, RecordIndex
+from tfdist.input.plan import ShardPlan
+
+Reader = Callable[[tf.Tensor], tf.data.Dataset]
+_BUFFER_BYTES = 1 << 18
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Order:
+    """How records are shuffled.
+
+    Attributes:
+        seed: None reads everything in its order.
+        group: how many segments are open at a time.
+        window: how many records of each are shuffled among each other.
+    """
+
+    seed: int | None
+    group: int
+    window: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Source:
+    """How the records of a file are read.
+
+    Attributes:
+        compression: of TFRecord files: nothing or GZIP.
+        reader: instead of TFRecord, maps a file's name to a dataset of its records.
+        skip_corrupt: whether what cannot be read is reported and left out, instead of an error.
+    """
+
+    compression: str = ""
+    reader: Reader | None = None
+    skip_corrupt: bool = False
+
+    def whole(self, name: tf.Tensor) -> tf.data.Dataset:
+        """The records of a file."""
+        if self.reader is not None:
+            return self.reader(name)
+        return tf.data.TFRecordDataset(name, compression_type=self.compression)
+
+
+class ShardTable:
+    """The segments of all shards as constants that a dataset's functions may index, also on another host.
+
+    Args:
+        plan: whose segments have known numbers of records.
+        indexes: of the files.
+    """
+
+    def __init__(self, plan: ShardPlan, indexes: dict[str, RecordIndex]) -> None:
+        self.names = sorted({segment.file for shard in plan.shards for segment in shard})
+        number = {name: i for i, name in enumerate(self.names)}
+        width = max(1, *(len(shard) for shard in plan.shards))
+        self.file, self.start, self.length = (np.zeros([len(plan.shards), width], np.int64) for _ in range(3))
+        for i, shard in enumerate(plan.shards):
+            for j, segment in enumerate(shard):
+                self.file[i, j], self.start[i, j] = number[segment.file], segment.start
+                self.length[i, j] = segment.records or 0
+        # A shard without segments has one of no records.
+        self.segments = np.array([max(1, len(shard)) for shard in plan.shards], np.int64)
+        self.records = self.length.sum(axis=1)
+        offsets = [indexes[name].offsets if name in indexes else () for name in self.names]
+        self.seekable = all(offsets) and bool(self.names)
+        self.offsets = np.concatenate([np.asarray(part, np.int64) for part in offsets]) if self.names else np.zeros(0)
+        self.first_offset = np.cumsum([0, *(len(part) for part in offsets)])[:-1].astype(np.int64)
+
+
+def read_shard(
+    table: ShardTable, shard: tf.Tensor, epoch: tf.Tensor, first: tf.Tensor, *, order: Order, source: Source
+) -> tf.data.Dataset:
+    """Returns the records of a shard from the given one on, in batches of no particular size.
+
+    Args:
+        table: of all shards.
+        shard: int64 scalar.
+        epoch: int64 scalar.
+        first: int64 scalar, how many records of the epoch to leave out.
+        order: of the records.
+        source: of the records.
+    """
+    segments = tf.gather(table.segments, shard)
+    chosen = tf.range(segments)
+    if order.seed is not None:
+        chosen = tf.random.experimental.stateless_shuffle(chosen, _seed(order, epoch, shard))
+    padding = -segments % order.group
+    file, start, length = (
+        tf.reshape(tf.pad(tf.gather(values[shard], chosen), [[0, padding]]), [-1, order.group])
+        for values in map(tf.constant, (table.file, table.start, table.length))
+    )
+    # The group, and the block of it, that the first record is in.
+    ends = tf.cumsum(tf.reduce_sum(length, 1))
+    groups = tf.shape(length, tf.int64)[0]
+    group0 = tf.reduce_sum(tf.cast(ends <= first, tf.int64))
+    found = tf.minimum(group0, groups - 1)
+    in_group = first - (ends[found] - tf.reduce_sum(length[found]))
+    windows = tf.reduce_max((length + order.window - 1) // order.window, 1)
+    sizes = _window_sizes(length[found], tf.range(windows[found])[:, None], order)
+    block_ends = tf.cumsum(tf.reduce_sum(sizes, 1))
+    block0 = tf.reduce_sum(tf.cast(block_ends <= in_group, tf.int64))
+    skipped = in_group - tf.reduce_sum(sizes[:block0])
+
+    def read_group(group: tf.Tensor) -> tf.data.Dataset:
+        is_first = tf.equal(group, group0)
+        begin = tf.where(is_first, block0, 0)
+        streams = tuple(
+            _windows(table, file[group, i], start[group, i], length[group, i], begin, order=order, source=source)
+            for i in range(order.group)
+        )
+
+        def block(number: tf.Tensor, *parts: Any) -> Any:
+            checks = [
+                _check(
+                    table, file[group, i], start[group, i] + number * order.window, part, wanted=wanted, source=source
+                )
+                for i, (part, wanted) in enumerate(
+                    zip(parts, tf.unstack(_window_sizes(length[group], number, order)), strict=True)
+                )
+            ]
+            with tf.control_dependencies(checks):
+                rows = tf.nest.map_structure(lambda *values: tf.concat(values, 0), *parts)
+            if order.seed is not None:
+                among = tf.range(tf.shape(tf.nest.flatten(rows)[0])[0])
+                among = tf.random.experimental.stateless_shuffle(among, _seed(order, epoch, shard, group, number))
+                rows = tf.nest.map_structure(lambda values: tf.gather(values, among), rows)
+            leave = tf.where(is_first & tf.equal(number, block0), skipped, 0)
+            return tf.nest.map_structure(lambda values: values[leave:], rows)
+
+        blocks = tf.data.Dataset.zip((tf.data.Dataset.range(begin, windows[group]), *streams))
+        return blocks.map(block)
+
+    return tf.data.Dataset.range(group0, groups).flat_map(read_group)
+
+
+def _seed(order: Order, epoch: tf.Tensor, *data: tf.Tensor) -> tf.Tensor:
+    seed = tf.stack([tf.constant(order.seed, tf.int64), epoch])
+    for value in data:
+        seed = tf.random.experimental.stateless_fold_in(seed, value)
+    return seed
+
+
+def _window_sizes(length: tf.Tensor, number: tf.Tensor, order: Order) -> tf.Tensor:
+    return tf.clip_by_value(length - number * order.window, 0, order.window)
+
+
+def _windows(
+    table: ShardTable,
+    file: tf.Tensor,
+    start: tf.Tensor,
+    length: tf.Tensor,
+    begin: tf.Tensor,
+    *,
+    order: Order,
+    source: Source,
+) -> tf.data.Dataset:
+    """The windows of a segment, then empty ones for ever."""
+    left = begin * order.window
+    first = start + left
+    if table.seekable and source.reader is None and not source.compression:
+        entry = tf.gather(table.first_offset, file) + first // GRANULE
+        # A segment that ends before its group does is asked for a window beyond its end.
+        offset = tf.gather(table.offsets, tf.minimum(entry, len(table.offsets) - 1))
+        records = _from_offset(tf.gather(table.names, file), offset).skip(first % GRANULE)
+    else:
+        records = source.whole(tf.gather(table.names, file)).skip(first)
+    # What cannot be read is missed by the count of the window.
+    records = records.take(tf.maximum(length - left, 0)).ignore_errors(log_warning=True)
+    windows = records.batch(order.window)
+    empty = tf.nest.map_structure(
+        lambda spec: (
+            tf.zeros([0, *spec.shape[1:]], spec.dtype) if spec.dtype != tf.string else tf.constant([], tf.string)
+        ),
+        windows.element_spec,
+    )
+    return windows.concatenate(tf.data.Dataset.from_tensors(empty).repeat()).prefetch(1)
+
+
+def _from_offset(name: tf.Tensor, offset: tf.Tensor) -> tf.data.Dataset:
+    """The records of a TFRecord file from a byte on, which Python's TFRecordDataset does not offer."""
+    variant = tf.raw_ops.TFRecordDatasetV2(
+        filenames=[name], compression_type="", buffer_size=_BUFFER_BYTES, byte_offsets=[offset]
+    )
+    return tf.data.experimental.from_variant(variant, tf.TensorSpec([], tf.string))
+
+
+def _check(
+    table: ShardTable, file: tf.Tensor, first: tf.Tensor, part: Any, *, wanted: tf.Tensor, source: Source
+) -> tf.Operation:
+    read = tf.shape(tf.nest.flatten(part)[0], tf.int64)[0]
+    name, record = tf.gather(table.names, file), tf.strings.as_string(first + read)
+    if source.skip_corrupt:
+        lost = ["tfdist.input: left out ", tf.strings.as_string(wanted - read), " records of '", name, "' from record "]
+        lost += [record, " on, which cannot be read"]
+        return tf.cond(read < wanted, lambda: tf.print(tf.strings.join(lost)), tf.no_op)
+    message = ["expected whole records, received one that cannot be read: record ", record, " of '", name]
+    message += ["'; write the file again, or pass skip_corrupt=True to leave out the rest of it."]
+    return tf.debugging.Assert(tf.equal(read, wanted), [tf.strings.join(message)])

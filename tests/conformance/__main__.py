@@ -18,8 +18,8 @@ from tests.processes import ROOT
 
 LEGACY = (("TF_USE_LEGACY_KERAS", "1"),)
 VERSIONS = """
-import platform, tensorflow as tf
-keras = f"Keras {tf.keras.__version__}"
+import importlib, platform, tensorflow as tf
+keras = "Keras " + importlib.import_module(tf.keras.Model.__module__.split(".")[0]).__version__
 print("VERSIONS", keras, f"TensorFlow {tf.__version__}", f"Python {platform.python_version()}", sep="|")
 """
 

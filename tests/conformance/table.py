@@ -60,7 +60,7 @@ class Measured:
 def said(cell: Cell) -> str:
     """Returns what the table says of a cell."""
     if cell.word == "wrong" and math.isfinite(cell.size):
-        return f"wrong {cell.size:.1g}"
+        return f"wrong {cell.size:.2g}"
     return cell.word
 
 

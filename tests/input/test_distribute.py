@@ -1,13 +1,15 @@
 from __future__ import annotations
 
 import itertools
+import os
 import re
+from pathlib import Path
 
 import pytest
 import tensorflow as tf
 
 from tfdist import create_strategy
-from tfdist.input import distribute_files, write_tfrecords
+from tfdist.input import InputState, distribute_files, write_tfrecords
 
 
 def number(record):
@@ -81,7 +83,9 @@ class TestTraining:
     )
     def test_it_never_ends_and_every_replica_gets_a_full_batch(self, name, options, rows, write):
         strategy = create_strategy(name, **options)
-        dataset = distribute_files(strategy, write(11, num_shards=2), parse_fn=number, global_batch_size=8)
+        dataset = distribute_files(
+            strategy, write(11, num_shards=2), parse_fn=number, global_batch_size=8, drop_remainder=True
+        )
         for batch in itertools.islice(dataset, 10):
             parts = strategy.experimental_local_results(batch)
             assert [len(part) for part in parts] == [rows] * strategy.num_replicas_in_sync
@@ -123,9 +127,11 @@ class TestTraining:
     def test_pipelines_share_the_files_where_there_are_enough(self, num_shards, pipelines, write):
         files = write(4 * num_shards, num_shards=num_shards)
         whole_files = [set(range(shard, 4 * num_shards, num_shards)) for shard in range(num_shards)]
-        dataset_fn = distribute_files(Pipelines(pipelines), files, parse_fn=number, global_batch_size=pipelines)
+        dataset_fn = distribute_files(
+            Pipelines(pipelines), files, parse_fn=number, global_batch_size=pipelines, policy="files"
+        )
         seen = [
-            # Three passes over what one pipeline has.
+            # Three epochs of what one pipeline has.
             set(flat(values(dataset_fn(context).take(12 * num_shards))))
             for context in contexts(pipelines, pipelines)
         ]
@@ -161,27 +167,28 @@ class TestEvaluation:
         ],
     )
     @pytest.mark.parametrize("count", [1, 3, 8, 11, 13, 16])
-    def test_every_record_comes_once_in_order(self, name, options, count, write):
+    def test_every_record_comes_once_one_of_each_shard_in_turn(self, name, options, count, write):
         strategy = create_strategy(name, **options)
         dataset = distribute_files(
             strategy, write(count, num_shards=1), parse_fn=number, global_batch_size=8, training=False
         )
         steps = steps_of_replicas(strategy, dataset)
-        assert flat(flat(steps)) == list(range(count))
-        assert len(steps) == -(-count // 8)
+        shards = [range(count * shard // 8, count * (shard + 1) // 8) for shard in range(8)]
+        expected = [[shard[k] for shard in shards if k < len(shard)] for k in range(-(-count // 8))]
+        assert [flat(step) for step in steps] == expected
         assert {len(parts) for parts in steps} == {strategy.num_replicas_in_sync}
 
     def test_fewer_records_than_replicas_leave_some_empty(self, write):
         strategy = create_strategy("mirrored", devices=4)
         dataset = distribute_files(strategy, write(2), parse_fn=number, global_batch_size=4, training=False)
-        assert steps_of_replicas(strategy, dataset) == [[[0], [1], [], []]]
+        assert steps_of_replicas(strategy, dataset) == [[[], [0], [], [1]]]
 
     def test_structures_are_split_as_one(self, write):
         strategy = create_strategy("mirrored", devices=2)
         dataset = distribute_files(strategy, write(3), parse_fn=pair, global_batch_size=4, training=False)
         ((x, y),) = list(dataset)
-        assert values(strategy.experimental_local_results(x["x"])) == [[0, 1], [2]]
-        assert values(strategy.experimental_local_results(y)) == [[0, -1], [-2]]
+        assert values(strategy.experimental_local_results(x["x"])) == [[0], [1, 2]]
+        assert values(strategy.experimental_local_results(y)) == [[0], [-1, -2]]
 
     @pytest.mark.parametrize(("pipelines", "replicas"), [(1, 1), (2, 2), (3, 3), (2, 4), (3, 6)])
     @pytest.mark.parametrize("count", [1, 12, 17, 29])
@@ -194,13 +201,262 @@ class TestEvaluation:
         assert sorted(flat(flat(batches))) == list(range(count))
 
     @pytest.mark.parametrize("pipelines", [1, 2, 3])
-    def test_workers_of_a_parameter_server_share_the_batches(self, pipelines, write):
+    def test_workers_of_a_parameter_server_share_the_records(self, pipelines, write):
         dataset_fn = distribute_files(
             AsynchronousPipelines(), write(29), parse_fn=number, global_batch_size=4, training=False
         )
         batches = [values(dataset_fn(context)) for context in contexts(pipelines, pipelines)]
         assert sorted(flat(flat(batches))) == list(range(29))
-        assert sum(map(len, batches)) == 8
+        assert max(map(len, flat(batches))) <= 4
+
+
+def global_batches(files, pipelines, *, steps=None, local=1, **options):
+    """The records of each global batch, pipeline by pipeline, in their order."""
+    replicas = pipelines * local
+    dataset_fn = distribute_files(Pipelines(replicas), files, **{"parse_fn": number, **options})
+    parts = [values(dataset_fn(context).take((steps or 10**6) * local)) for context in contexts(pipelines, replicas)]
+    assert len({len(own) for own in parts}) == 1
+    count = len(parts[0]) // local
+    return [flat(flat(own[k * local : (k + 1) * local] for own in parts)) for k in range(count)]
+
+
+@pytest.fixture
+def unequal(tmp_path):
+    """Files of 50, 3, 0, 120, 64, 65, 1, 200 and 77 records."""
+    files, total = [], 0
+    for i, size in enumerate([50, 3, 0, 120, 64, 65, 1, 200, 77]):
+        files += write_tfrecords((b"%d" % j for j in range(total, total + size)), f"{tmp_path}/f{i}", num_shards=1)
+        total += size
+    return files
+
+
+class TestOrder:
+    """The k-th global batch does not depend on the cluster."""
+
+    @pytest.mark.parametrize("policy", ["files", "records"])
+    @pytest.mark.parametrize("training", [True, False])
+    def test_it_is_the_same_on_1_2_4_and_8_pipelines(self, policy, training, unequal):
+        def read(pipelines, **more):
+            options = {"global_batch_size": 16, "policy": policy, "training": training, "seed": 3}
+            return global_batches(unequal, pipelines, steps=50 if training else None, **options, **more)
+
+        expected = read(1)
+        for pipelines in (2, 4, 8):
+            assert read(pipelines) == expected
+        assert [sorted(batch) for batch in read(2, local=2)] == [sorted(batch) for batch in expected]
+
+    @pytest.mark.parametrize("policy", ["files", "records"])
+    def test_a_start_at_any_step_on_any_cluster_goes_on_as_if_nothing_had_been(self, policy, unequal):
+        options = {"global_batch_size": 16, "policy": policy}
+        steps = distribute_files(Pipelines(1), unequal, parse_fn=number, **options).steps_per_epoch
+        whole = global_batches(unequal, 1, steps=3 * steps, state=InputState(seed=4), **options)
+        assert [sorted(flat(whole[epoch * steps : (epoch + 1) * steps])) for epoch in range(3)] == [
+            list(range(580))
+        ] * 3
+        for begin, pipelines in [(1, 2), (steps - 1, 4), (steps, 1), (steps + 17, 8), (2 * steps + 5, 2)]:
+            state = InputState(seed=4).after(begin, steps_per_epoch=steps)
+            assert global_batches(unequal, pipelines, steps=6, state=state, **options) == whole[begin : begin + 6]
+
+    def test_the_state_says_the_shards_that_keep_the_order_on_another_cluster(self, unequal):
+        assert (
+            distribute_files(Pipelines(1), unequal, parse_fn=number, global_batch_size=30).state.canonical_shards == 6
+        )
+        # 3 pipelines cannot share 8 shards: they take 12, and so may 1.
+        of_three = global_batches(unequal, 3, steps=9, global_batch_size=48)
+        state = InputState(canonical_shards=12)
+        assert global_batches(unequal, 1, steps=9, global_batch_size=48, state=state) == of_three
+        assert global_batches(unequal, 1, steps=9, global_batch_size=48) != of_three
+
+    def test_the_last_rows_are_dealt_evenly_to_replicas(self, unequal):
+        dataset_fn = distribute_files(
+            Pipelines(4), unequal, parse_fn=number, global_batch_size=16, training=False, policy="files"
+        )
+        for context in contexts(2, 4):
+            sizes = [len(batch) for batch in values(dataset_fn(context))]
+            assert all(abs(one - other) <= 1 for one, other in zip(sizes[::2], sizes[1::2], strict=True))
+
+
+class TestSources:
+    def test_gzip(self, tmp_path):
+        files = write_tfrecords(
+            (b"%d" % i for i in range(50)), str(tmp_path / "packed"), num_shards=3, compression="GZIP"
+        )
+        assert sorted(flat(global_batches(files, 2, global_batch_size=4, training=False))) == list(range(50))
+
+    def test_files_without_an_index_are_counted(self, unequal, tmp_path):
+        expected = global_batches(unequal, 2, steps=40, global_batch_size=16)
+        for index in tmp_path.glob("*.index.json"):
+            index.unlink()
+        assert global_batches(unequal, 2, steps=40, global_batch_size=16) == expected
+
+    def test_another_reader(self, tmp_path):
+        for i in range(3):
+            (tmp_path / f"{i}.txt").write_text("\n".join(str(10 * i + j) for j in range(10)))
+        options = {"reader": tf.data.TextLineDataset, "global_batch_size": 4}
+        files = str(tmp_path / "*.txt")
+        assert sorted(flat(global_batches(files, 2, training=False, **options))) == list(range(30))
+        assert sorted(flat(global_batches(files, 1, steps=8, **options))) == list(range(30))
+
+    def test_a_reader_of_structures(self, tmp_path):
+        for i in range(2):
+            (tmp_path / f"{i}.txt").write_text("\n".join(str(10 * i + j) for j in range(10)))
+
+        def read(name):
+            return tf.data.TextLineDataset(name).map(lambda line: (number(line), {"twice": 2 * number(line)}))
+
+        dataset = distribute_files(
+            create_strategy("one_device"),
+            str(tmp_path / "*.txt"),
+            parse_fn=lambda one, more: {"one": one, "twice": more["twice"]},
+            reader=read,
+            global_batch_size=3,
+            training=False,
+        )
+        batches = list(dataset)
+        assert sorted(flat(values(batch["one"] for batch in batches))) == list(range(20))
+        assert flat(values(batch["twice"] for batch in batches)) == [
+            2 * one for one in flat(values(batch["one"] for batch in batches))
+        ]
+
+    def test_replicate_gives_every_pipeline_everything_in_an_order_of_its_own(self, write):
+        files = write(24, num_shards=3)
+        dataset_fn = distribute_files(Pipelines(2), files, parse_fn=number, global_batch_size=8, policy="replicate")
+        first, second = (flat(values(dataset_fn(context).take(6))) for context in contexts(2, 2))
+        assert sorted(first) == sorted(second) == list(range(24))
+        assert first != second
+
+    def test_static_shapes_without_a_remainder(self, unequal):
+        options = {"parse_fn": number, "global_batch_size": 16}
+        (context,) = contexts(1, 1)
+        fixed = distribute_files(Pipelines(1), unequal, drop_remainder=True, **options)
+        assert fixed(context).element_spec.shape == [16]
+        batches = flat(values(fixed(context).take(fixed.steps_per_epoch)))
+        assert len(set(batches)) == len(batches) == 16 * fixed.steps_per_epoch
+
+
+class TestBadInput:
+    def test_a_truncated_file_without_an_index(self, write, tmp_path):
+        (name,) = write(100)
+        (tmp_path / "numbers.index.json").unlink()
+        content = Path(name).read_bytes()
+        Path(name).write_bytes(content[:-3])
+        message = rf"^expected whole records in '{name}', received {len(content) - 3} bytes that end within record 99, "
+        with pytest.raises(ValueError, match=message):
+            distribute_files(Pipelines(1), [name], parse_fn=number, global_batch_size=4)
+
+    def test_a_file_that_its_index_does_not_fit(self, write):
+        (name,) = write(100)
+        Path(name).write_bytes(Path(name).read_bytes()[:-3])
+        with pytest.raises(ValueError, match=rf"^expected \d+ bytes in '{name}', as its index says, received \d+; "):
+            distribute_files(Pipelines(1), [name], parse_fn=number, global_batch_size=4)
+
+    def test_a_truncated_compressed_file(self, tmp_path):
+        (name,) = write_tfrecords(
+            (os.urandom(99) for _ in range(100)), str(tmp_path / "packed"), num_shards=1, compression="GZIP"
+        )
+        (tmp_path / "packed.index.json").unlink()
+        Path(name).write_bytes(Path(name).read_bytes()[:-2000])
+        with pytest.raises(ValueError, match=rf"^expected whole records in '{name}', received a truncated or corrupt"):
+            distribute_files(Pipelines(1), [name], parse_fn=number, global_batch_size=4)
+
+    @pytest.fixture
+    def corrupt(self, tmp_path):
+        """100 records of 20 bytes, of which one of record 70 is wrong."""
+        (name,) = write_tfrecords((b"%020d" % i for i in range(100)), str(tmp_path / "bad"), num_shards=1)
+        content = bytearray(Path(name).read_bytes())
+        content[70 * 36 + 20] ^= 255
+        Path(name).write_bytes(content)
+        return name
+
+    @pytest.mark.parametrize("training", [True, False])
+    def test_a_corrupt_record_is_named(self, corrupt, training):
+        dataset = distribute_files(
+            create_strategy("one_device"), [corrupt], parse_fn=number, global_batch_size=4, training=training
+        )
+        message = f"expected whole records, received one that cannot be read: record 70 of {corrupt}; write the file"
+        with pytest.raises(tf.errors.InvalidArgumentError, match=re.escape(message)):
+            for _ in itertools.islice(dataset, 25):
+                pass
+
+    def test_skipping_is_said_and_counted(self, corrupt, capfd):
+        batches = global_batches([corrupt], 1, global_batch_size=1, training=False, skip_corrupt=True)
+        assert sorted(flat(batches)) == list(range(70))
+        assert f"tfdist.input: left out 30 records of '{corrupt}' from record 70 on, which" in capfd.readouterr().err
+
+    def test_a_file_that_comes_twice(self, write):
+        (name,) = write(9)
+        with pytest.raises(ValueError, match=f"^expected every file once, received '{name}' twice; leave one out."):
+            distribute_files(Pipelines(1), [name, name], parse_fn=number, global_batch_size=4)
+
+    def test_a_file_that_is_not_there(self):
+        with pytest.raises(ValueError, match=r"^expected a file at '/nowhere/at-all', found none; check the name."):
+            distribute_files(Pipelines(1), ["/nowhere/at-all"], parse_fn=number, global_batch_size=4)
+
+    def test_empty_files_are_said_and_left_out(self, tmp_path, caplog):
+        files = write_tfrecords([b"1", b"2"], str(tmp_path / "few"), num_shards=4)
+        assert sorted(flat(global_batches(files, 1, global_batch_size=2, training=False))) == [1, 2]
+        assert f"received 2 empty files, the first is '{files[2]}'; they are left out" in caplog.text
+
+    def test_fewer_records_than_a_global_batch(self, write):
+        with pytest.raises(
+            ValueError, match=r"^expected at least one global batch of 8 records in 2 files, received 7;"
+        ):
+            distribute_files(Pipelines(1), write(7, num_shards=2), parse_fn=number, global_batch_size=8)
+
+    def test_nothing_to_evaluate(self, write):
+        with pytest.raises(ValueError, match=r"^expected at least 1 records in 1 files, received 0; add files"):
+            distribute_files(Pipelines(1), write(0), parse_fn=number, global_batch_size=8, training=False)
+
+    def test_a_parse_fn_that_fails(self, write):
+        files = write(9)
+
+        def wrong(record):
+            return tf.io.parse_tensor(record, tf.float32)
+
+        message = rf"^expected parse_fn to take the records of '{files[0]}', but on the first it raised \w+Error: "
+        with pytest.raises(ValueError, match=message):
+            distribute_files(Pipelines(1), files, parse_fn=wrong, global_batch_size=4)
+
+    def test_a_parse_fn_that_changes_shape(self, write):
+        dataset = distribute_files(
+            create_strategy("one_device"),
+            write(9),
+            parse_fn=lambda record: tf.zeros([number(record) + 1]),
+            global_batch_size=4,
+        )
+        message = (
+            r"expected parse_fn to give shape \[1\] for every record, as for the first, received \[\d\]; pad or crop"
+        )
+        with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+            next(iter(dataset))
+
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            ({"policy": "rows"}, "expected policy to be one of auto, files, records, replicate, received 'rows'"),
+            (
+                {"policy": "replicate", "training": False},
+                "expected a policy that reads every record once for evaluation",
+            ),
+            ({"policy": "files"}, "expected at least 4 files, one for each shard, received 1; write more files"),
+            ({"shuffle_buffer": -1}, "expected shuffle_buffer to be 0 or more, received -1; 0 does not shuffle."),
+            ({"num_threads": 0}, "expected num_threads to be at least 1, received 0; leave it out."),
+            ({"compression": "ZIP"}, "expected compression to be '', 'GZIP' or None, received 'ZIP'; leave it out."),
+            ({"seed": 1, "state": InputState()}, "expected seed or state, received both, 1 and InputState(seed=0, "),
+            (
+                {"state": InputState(canonical_shards=3)},
+                "expected canonical_shards to divide the 4 records of a step and to be a multiple of the 1 input pip",
+            ),
+        ],
+    )
+    def test_options(self, options, message, write):
+        with pytest.raises(ValueError, match="^" + re.escape(message)):
+            distribute_files(Pipelines(1), write(9), parse_fn=number, global_batch_size=4, **options)
+
+    @pytest.mark.parametrize("name", ["seed", "epoch", "step"])
+    def test_a_state_before_the_beginning(self, name):
+        with pytest.raises(ValueError, match=f"^expected {name} to be 0 or more, received -1; count from 0."):
+            InputState(**{name: -1})
 
 
 class TestRefusals:

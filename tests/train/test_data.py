@@ -97,7 +97,8 @@ class TestDigits:
         monkeypatch.setattr(data, "write_tfrecords", None)
         assert data.digits(str(folder)) == digits
         assert stamps() == before
-        assert len(before) == 1 + 8 + 8 + 1
+        # The folder, the shards of two splits and their indexes, and what says that all is there.
+        assert len(before) == 1 + (8 + 1) + (8 + 1) + 1
 
     def test_two_that_write_at_once_both_end_well(self, children, tmp_path):
         folder, marks = str(tmp_path / "shared"), [str(tmp_path / "a"), str(tmp_path / "b")]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -109,7 +110,7 @@ def distribute_files(
             f"expected at least {'one global batch of ' + str(global_batch_size) if training else 1} records in "
             f"{len(known)} files, received {records}; add files, or lower global_batch_size."
         )
-    _try_parse(known, source, parse_fn)
+    parse = _same_shapes(parse_fn, _try_parse(known, source, parse_fn))
 
     @functools.cache
     def layout(pipelines: int) -> Layout:
@@ -135,7 +136,7 @@ def distribute_files(
             own=context.input_pipeline_id,
             replicas=max(1, context.num_replicas_in_sync // context.num_input_pipelines) if in_sync else 1,
         )
-        dataset = pipeline.dataset(parse_fn, training=training, shuffle_buffer=buffer)
+        dataset = pipeline.dataset(parse, training=training, shuffle_buffer=buffer)
         if num_threads is not None:
             options = tf.data.Options()
             options.threading.private_threadpool_size = num_threads
@@ -144,7 +145,8 @@ def distribute_files(
 
     here = layout(num_pipelines)
     replicas = strategy.num_replicas_in_sync
-    get_logger().info(
+    get_logger().log(
+        logging.INFO if training else logging.DEBUG,
         "%d files, %d records by %s, %d %s of %d records: %s, imbalance %.3f; each replica gets %d records a step",
         len(known),
         records,
@@ -236,7 +238,7 @@ class Pipeline:
         self._replicas = replicas
         self._batch = layout.rows * self._shards // replicas
 
-    def dataset(self, parse_fn: Callable[..., Any], *, training: bool, shuffle_buffer: int) -> tf.data.Dataset:
+    def dataset(self, parse: Callable[[Any], Any], *, training: bool, shuffle_buffer: int) -> tf.data.Dataset:
         """Returns the batches of each replica in turn, step by step."""
         window = max(1, shuffle_buffer // len(self._layout.plan.shards) // OPEN_FILES)
         order = Order(seed=self._state.seed, group=OPEN_FILES, window=window)
@@ -252,12 +254,12 @@ class Pipeline:
         whole = self._layout.is_even
         if whole:
             rows = steps.unbatch()
-            parsed = rows.map(_spread(parse_fn), num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+            parsed = rows.map(_together(parse), num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
             return parsed.batch(self._batch, drop_remainder=True).prefetch(tf.data.AUTOTUNE)
         padding = self._padding()
         padded = tf.data.Dataset.zip((steps.ragged_batch(self._shards), padding)).map(self._pad)
         parsed = padded.unbatch().map(
-            lambda record, is_row: (_spread(parse_fn)(record), is_row),
+            lambda record, is_row: (parse(record), is_row),
             num_parallel_calls=tf.data.AUTOTUNE,
             deterministic=True,
         )
@@ -303,9 +305,39 @@ def _no_rows(spec: tf.TensorSpec) -> tf.Tensor:
     return tf.zeros([0, *spec.shape[1:]], spec.dtype)
 
 
-def _spread(parse_fn: Callable[..., Any]) -> Callable[..., Any]:
-    # As Dataset.map does with a tuple.
-    return lambda *record: parse_fn(*record[0]) if isinstance(record[0], tuple) else parse_fn(*record)
+def _together(parse: Callable[[Any], Any]) -> Callable[..., Any]:
+    """Dataset.map spreads a tuple over arguments; this takes it as one."""
+    return lambda *record: parse(record[0] if len(record) == 1 else record)
+
+
+def _same_shapes(parse_fn: Callable[..., Any], first: Any) -> Callable[[Any], Any]:
+    """Returns what parses a record and says so where its shapes are not those of the first one's."""
+    expected = [_shape(value) for value in tf.nest.flatten(first)]
+
+    def parse(record: Any) -> Any:
+        result = parse_fn(*record) if isinstance(record, tuple) else parse_fn(record)
+        checks = [
+            tf.debugging.Assert(tf.reduce_all(tf.equal(tf.shape(value), shape)), [_changed(value, shape)])
+            for value, shape in zip(tf.nest.flatten(result), expected, strict=True)
+            if isinstance(value, tf.Tensor) and not value.shape.is_fully_defined() and value.shape.rank == len(shape)
+        ]
+        if not checks:
+            return result
+        with tf.control_dependencies(checks):
+            return tf.nest.map_structure(tf.identity, result)
+
+    return parse
+
+
+def _shape(value: Any) -> list[int]:
+    return list(value.shape) if isinstance(value, tf.Tensor) else []
+
+
+def _changed(value: tf.Tensor, shape: list[int]) -> tf.Tensor:
+    return tf.strings.format(
+        f"expected parse_fn to give shape {shape} for every record, as for the first, received {{}}; pad or crop it.",
+        tf.shape(value),
+    )
 
 
 def _without_padding(batch: Any, is_row: tf.Tensor) -> Any:
@@ -373,15 +405,16 @@ def _sum_over_workers(strategy: Any, counts: np.ndarray) -> np.ndarray:
     return strategy.experimental_local_results(strategy.run(tf.function(add)))[0].numpy()
 
 
-def _try_parse(files: Sequence[File], source: Source, parse_fn: Callable[..., Any]) -> None:
-    """Parses the first record where the user watches, so that a mistake in parse_fn is met here."""
+def _try_parse(files: Sequence[File], source: Source, parse_fn: Callable[..., Any]) -> Any:
+    """Returns what becomes of the first record, parsed where the user watches: a mistake in parse_fn is met here."""
     name = next(file.name for file in files if file.records)
     with tf.device("CPU:0"):
-        for record in source.whole(tf.constant(name)).take(1):
-            try:
-                _spread(parse_fn)(record)
-            except Exception as error:
-                raise ValueError(
-                    f"expected parse_fn to take the records of {name!r}, but on the first it raised "
-                    f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}; mend parse_fn."
-                ) from error
+        record = next(iter(source.whole(tf.constant(name)).take(1)))
+        try:
+            return parse_fn(*record) if isinstance(record, tuple) else parse_fn(record)
+        except Exception as error:
+            text = str(error).splitlines()[0] if str(error) else "nothing more"
+            raise ValueError(
+                f"expected parse_fn to take the records of {name!r}, but on the first it raised "
+                f"{type(error).__name__}: {text}; mend parse_fn."
+            ) from error

@@ -145,9 +145,7 @@ def plan_shards(files: Sequence[File | str], num_shards: int, *, policy: str = "
 
 def _check(files: Sequence[File], num_shards: int, policy: str) -> None:
     if policy not in POLICIES:
-        raise ValueError(
-            f"expected policy to be one of {', '.join(POLICIES)}, received {policy!r}; choose one of them."
-        )
+        raise ValueError(f"expected policy to be one of {', '.join(POLICIES)}, received {policy!r}; choose one.")
     if num_shards < 1:
         raise ValueError(f"expected num_shards to be at least 1, received {num_shards}; give each pipeline one.")
     if not files:

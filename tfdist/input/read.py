@@ -102,7 +102,7 @@ def read_shard(
     padding = -segments % order.group
     file, start, length = (
         tf.reshape(tf.pad(tf.gather(values[shard], chosen), [[0, padding]]), [-1, order.group])
-        for values in map(tf.constant, (table.file, table.start, table.length))
+        for values in map(tf.convert_to_tensor, (table.file, table.start, table.length))
     )
     # The group, and the block of it, that the first record is in.
     ends = tf.cumsum(tf.reduce_sum(length, 1))
@@ -175,7 +175,7 @@ def _windows(
     if table.seekable and source.reader is None and not source.compression:
         entry = tf.gather(table.first_offset, file) + first // GRANULE
         # A segment that ends before its group does is asked for a window beyond its end.
-        offset = tf.gather(table.offsets, tf.minimum(entry, len(table.offsets) - 1))
+        offset = tf.gather(table.offsets, tf.minimum(entry, tf.size(table.offsets, tf.int64) - 1))
         records = _from_offset(tf.gather(table.names, file), offset).skip(first % GRANULE)
     else:
         records = source.whole(tf.gather(table.names, file)).skip(first)
@@ -208,6 +208,6 @@ def _check(
         lost = ["tfdist.input: left out ", tf.strings.as_string(wanted - read), " records of '", name, "' from record "]
         lost += [record, " on, which cannot be read"]
         return tf.cond(read < wanted, lambda: tf.print(tf.strings.join(lost)), tf.no_op)
-    message = ["expected whole records, received one that cannot be read: record ", record, " of '", name]
-    message += ["'; write the file again, or pass skip_corrupt=True to leave out the rest of it."]
+    message = ["expected whole records, received one that cannot be read: record ", record, " of ", name]
+    message += ["; write the file again, or pass skip_corrupt=True to leave out the rest of it."]
     return tf.debugging.Assert(tf.equal(read, wanted), [tf.strings.join(message)])

@@ -75,4 +75,5 @@ def choose_canonical_shards(rows: int, num_pipelines: int, asked: int | None = N
         return asked
     divisors = [shards for shards in range(1, rows + 1) if rows % shards == 0]
     best = max(shards for shards in divisors if shards <= DEFAULT_CANONICAL_SHARDS)
-    return best if best % num_pipelines == 0 else next(s for s in divisors if s % num_pipelines == 0)
+    suitable = [shards for shards in divisors if shards % num_pipelines == 0]
+    return next((shards for shards in suitable if shards >= best), suitable[-1])

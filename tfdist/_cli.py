@@ -10,6 +10,7 @@ from tfdist._version import __version__
 COMMANDS = {
     "launch": "start a cluster of processes on this machine and watch over it",
     "train": "train a model: a reference program that takes flags",
+    "bench": "measure: input pipelines",
 }
 
 

@@ -453,6 +453,10 @@ class TestBadInput:
         with pytest.raises(ValueError, match="^" + re.escape(message)):
             distribute_files(Pipelines(1), write(9), parse_fn=number, global_batch_size=4, **options)
 
+    def test_a_state_beyond_the_epoch(self, write):
+        with pytest.raises(ValueError, match=r"^expected a step below the 3 of an epoch, received 3; count with Input"):
+            distribute_files(Pipelines(1), write(9), parse_fn=number, global_batch_size=4, state=InputState(step=3))
+
     @pytest.mark.parametrize("name", ["seed", "epoch", "step"])
     def test_a_state_before_the_beginning(self, name):
         with pytest.raises(ValueError, match=f"^expected {name} to be 0 or more, received -1; count from 0."):

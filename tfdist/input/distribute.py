@@ -48,8 +48,8 @@ def distribute_files(
     are not of one length the last batches are smaller, and a replica may get none.
 
     For training the dataset repeats without end, in another order each epoch: give `fit` its `steps_per_epoch`. For
-    evaluation it ends, and takes each shard in its order. On a parameter server every worker makes steps of its own,
-    and a step is that of one worker.
+    evaluation it ends, and takes each shard in its order. On a parameter server every worker makes steps of its own;
+    `steps_per_epoch` is then how many all of them make.
 
     Args:
         strategy: from create_strategy.
@@ -122,7 +122,7 @@ def distribute_files(
             num_pipelines=pipelines,
             asked=state.canonical_shards,
             drop_remainder=drop_remainder,
-            each_reads_all=policy == "replicate",
+            in_sync=in_sync,
         )
 
     buffer = shuffle_buffer if training else 0
@@ -144,6 +144,10 @@ def distribute_files(
         return dataset
 
     here = layout(num_pipelines)
+    if state.step >= here.steps:
+        raise ValueError(
+            f"expected a step below the {here.steps} of an epoch, received {state.step}; count with InputState.after()."
+        )
     replicas = strategy.num_replicas_in_sync
     get_logger().log(
         logging.INFO if training else logging.DEBUG,
@@ -179,14 +183,16 @@ class Layout:
         plan: of the canonical shards.
         table: the same as constants.
         rows: of a step that are taken from each shard.
-        steps: of an epoch.
+        pipeline_steps: of each pipeline in an epoch.
+        in_sync: whether pipelines make their steps together.
         is_even: whether all steps are full.
     """
 
     plan: ShardPlan
     table: ShardTable
     rows: int
-    steps: int
+    pipeline_steps: np.ndarray
+    in_sync: bool
     is_even: bool
 
     @classmethod
@@ -200,21 +206,30 @@ class Layout:
         num_pipelines: int,
         asked: int | None,
         drop_remainder: bool,
-        each_reads_all: bool,
+        in_sync: bool,
     ) -> Layout:
         """Deals files into canonical shards for steps of so many rows."""
-        shards = num_pipelines if each_reads_all else choose_canonical_shards(rows, num_pipelines, asked)
+        shards = num_pipelines if policy == "replicate" else choose_canonical_shards(rows, num_pipelines, asked)
         plan = plan_shards([file for file in files if file.size], shards, policy=policy)
         table = ShardTable(plan, indexes)
         each = rows // shards
-        longest, shortest = int(table.records.max()), int(table.records.min())
-        steps = shortest // each if drop_remainder else -(-longest // each)
-        if not steps:
+        full, partial = table.records // each, -(-table.records // each)
+        of_pipelines = (full if drop_remainder else partial).reshape([num_pipelines, -1])
+        steps = of_pipelines.min(axis=1) if drop_remainder else of_pipelines.max(axis=1)
+        if in_sync:
+            steps[:] = steps.min() if drop_remainder else steps.max()
+        if drop_remainder and not steps.min():
             raise ValueError(
                 f"expected at least {each} records in each of {shards} canonical shards with drop_remainder=True, "
-                f"received {shortest}; lower global_batch_size, or use the policy 'records'."
+                f"received {table.records.min()}; lower global_batch_size, or use the policy 'records'."
             )
-        return cls(plan=plan, table=table, rows=each, steps=steps, is_even=steps * each <= shortest)
+        is_even = bool((full.reshape([num_pipelines, -1]) >= steps[:, None]).all())
+        return cls(plan=plan, table=table, rows=each, pipeline_steps=steps, in_sync=in_sync, is_even=is_even)
+
+    @property
+    def steps(self) -> int:
+        """Steps of an epoch: those that all pipelines make together, or each by itself."""
+        return int(self.pipeline_steps.max() if self.in_sync else self.pipeline_steps.sum())
 
 
 class Pipeline:
@@ -276,7 +291,8 @@ class Pipeline:
             steps = records.rebatch(layout.rows)
             empty = tf.nest.map_structure(lambda spec: _no_rows(spec), steps.element_spec)
             steps = steps.concatenate(tf.data.Dataset.from_tensors(empty).repeat())
-            return steps.take(layout.steps - begin)
+            count = tf.gather(tf.constant(layout.pipeline_steps, tf.int64), self._own)
+            return steps.take(tf.maximum(count - begin, 0))
 
         last = _FOREVER if training else state.epoch + 1
         return tf.data.Dataset.range(state.epoch, last).flat_map(epoch_of).prefetch(2)
@@ -284,7 +300,7 @@ class Pipeline:
     def _padding(self) -> tf.data.Dataset:
         """Any record, for ever: it fills the batches of the last steps until they are parsed."""
         names = [segment.file for shard in self._layout.plan.shards for segment in shard if segment.records]
-        record = tf.data.Dataset.from_tensors(tf.constant(names[0])).flat_map(self._source.whole).take(1)
+        record = tf.data.Dataset.from_tensors(tf.constant(names[0])).flat_map(self._source.first)
         return record.flat_map(lambda *one: tf.data.Dataset.from_tensors(one[0] if len(one) == 1 else one).repeat())
 
     def _pad(self, rows: Any, padding: Any) -> tuple[Any, tf.Tensor]:
@@ -409,7 +425,7 @@ def _try_parse(files: Sequence[File], source: Source, parse_fn: Callable[..., An
     """Returns what becomes of the first record, parsed where the user watches: a mistake in parse_fn is met here."""
     name = next(file.name for file in files if file.records)
     with tf.device("CPU:0"):
-        record = next(iter(source.whole(tf.constant(name)).take(1)))
+        record = next(iter(source.first(tf.constant(name))))
         try:
             return parse_fn(*record) if isinstance(record, tuple) else parse_fn(record)
         except Exception as error:

@@ -18,6 +18,7 @@ from tfdist.input.plan import ShardPlan
 
 Reader = Callable[[tf.Tensor], tf.data.Dataset]
 _BUFFER_BYTES = 1 << 18
+_SMALL_BUFFER_BYTES = 1 << 12
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -48,6 +49,13 @@ class Source:
     compression: str = ""
     reader: Reader | None = None
     skip_corrupt: bool = False
+
+    def first(self, name: tf.Tensor) -> tf.data.Dataset:
+        """The first record of a file, without reading far ahead of it."""
+        if self.reader is not None:
+            return self.reader(name).take(1)
+        small = tf.data.TFRecordDataset(name, compression_type=self.compression, buffer_size=_SMALL_BUFFER_BYTES)
+        return small.take(1)
 
     def whole(self, name: tf.Tensor) -> tf.data.Dataset:
         """The records of a file."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import time
 from typing import Any
@@ -57,8 +56,7 @@ def evaluate_checkpoints(
         dataset = distribute_files(
             strategy, data.eval_files, parse_fn=data.parse, global_batch_size=values.global_batch_size, training=False
         )
-        steps = math.ceil(data.num_eval / values.global_batch_size)
-        logs = model.evaluate(dataset, steps=steps, verbose=0, return_dict=True)
+        logs = model.evaluate(dataset, steps=dataset.steps_per_epoch, verbose=0, return_dict=True)
         step = int(model.optimizer.iterations.numpy())
         with writer.as_default():
             for name, value in logs.items():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import sys
 from typing import Any
@@ -77,18 +76,14 @@ def run(values: flags.FlagValues, *, started: float) -> int:
         verbose=verbose,
         shuffle=False,
     )
-    logs = model.evaluate(
-        distribute_files(
-            strategy,
-            data.eval_files,
-            parse_fn=data.parse,
-            global_batch_size=values.global_batch_size,
-            training=False,
-        ),
-        steps=math.ceil(data.num_eval / values.global_batch_size),
-        verbose=0,
-        return_dict=True,
+    evaluation = distribute_files(
+        strategy,
+        data.eval_files,
+        parse_fn=data.parse,
+        global_batch_size=values.global_batch_size,
+        training=False,
     )
+    logs = model.evaluate(evaluation, steps=evaluation.steps_per_epoch, verbose=0, return_dict=True)
     final = os.path.join(values.model_dir, "model.keras")
     save_model(model, final)
     summary = Summary(

@@ -1,0 +1,25 @@
+"""The measuring stick: `tfdist bench input`."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+
+BENCHMARKS = {"input": "records a second, stalls and bytes read of input pipelines"}
+
+
+def main(argv: Sequence[str]) -> int:
+    """Runs `tfdist bench NAME ...` and returns its exit code."""
+    if not argv or argv[0] in ("--help", "-h"):
+        rows = "\n".join(f"  {name:<8}{what}" for name, what in BENCHMARKS.items())
+        print(f"usage: tfdist bench NAME ...\n\nbenchmarks:\n{rows}\n\n`tfdist bench NAME --help` says more.")
+        return 0 if argv else 2
+    if argv[0] not in BENCHMARKS:
+        print(
+            f"tfdist bench: expected a benchmark out of {', '.join(BENCHMARKS)}, received {argv[0]!r}; "
+            "`tfdist bench --help` lists them.",
+            file=sys.stderr,
+        )
+        return 2
+    return int(importlib.import_module(f"tfdist.bench.{argv[0]}").main(list(argv[1:])) or 0)

@@ -1,0 +1,132 @@
+"""`tfdist bench input`: records a second, stalls and bytes read, with tf.data's auto-sharding and with tfdist."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+SOURCES = ("FILE", "DATA", "tfdist")
+SECONDS = 600
+
+
+def measure(workload: str, source: str, pipelines: int, pattern: str) -> dict[str, float]:
+    """Starts as many workers as pipelines; returns their rates, the largest stall and all bytes read.
+
+    Raises:
+        RuntimeError: with their logs, if they failed.
+    """
+    command = [sys.executable, "-m", "tfdist", "launch", "--workers", str(pipelines)]
+    command += ["--timeout-seconds", str(SECONDS), "-m", "tfdist.bench.input_worker", workload, source, pattern]
+    with tempfile.TemporaryDirectory() as folder:
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS + 60, cwd=folder)
+    found = [json.loads(text) for text in re.findall(r"MEASURED (\{.*\})", ended.stdout)]
+    if ended.returncode or len(found) != pipelines:
+        raise RuntimeError(
+            f"expected {pipelines} workers to measure {workload} with {source}, received exit code {ended.returncode}:"
+            f"\n{ended.stdout[-4000:]}\n{ended.stderr[-4000:]}"
+        )
+    # Workers go in step: each of them sees the rate of all.
+    rates = {name: statistics.median(one[name] for one in found) for name in ("real", "cached", "synthetic")}
+    return {**rates, "stall": 1 - rates["real"] / rates["synthetic"], "bytes": sum(one["bytes"] for one in found)}
+
+
+def run(workloads: list[str], pipelines: list[int], runs: int, folder: Path) -> list[dict[str, Any]]:
+    """Measures everything in alternating runs; returns a row of medians for each case."""
+    from tfdist.bench.input_workloads import WORKLOADS
+    from tfdist.input import write_tfrecords
+
+    rows: list[dict[str, Any]] = []
+    for workload in workloads:
+        work = WORKLOADS[workload]
+        names = write_tfrecords(work.examples(), str(folder / workload / "data"), num_shards=work.files)
+        size = sum(Path(name).stat().st_size for name in names)
+        for count in pipelines:
+            found: dict[str, list[dict[str, float]]] = {source: [] for source in SOURCES}
+            for _ in range(runs):
+                for source in SOURCES:
+                    found[source].append(measure(workload, source, count, str(folder / workload / "data-*.tfrecord")))
+                    print(".", end="", file=sys.stderr, flush=True)
+            for source, results in found.items():
+                medians = {name: statistics.median(result[name] for result in results) for name in results[0]}
+                medians["bytes"] /= size
+                rows.append({"workload": workload, "pipelines": count, "source": source, **medians})
+    print(file=sys.stderr)
+    return rows
+
+
+def table(rows: list[dict[str, Any]]) -> Any:
+    """Returns the rows as a table of rich."""
+    import rich.box
+    from rich.table import Table
+
+    result = Table(box=rich.box.SIMPLE_HEAD)
+    for title in ("workload", "pipelines", "sharding", "real/s", "cached/s", "synthetic/s", "stall", "bytes read"):
+        result.add_column(title, justify="left" if title in ("workload", "sharding") else "right")
+    for row in rows:
+        rates = (f"{row[name]:,.0f}" for name in ("real", "cached", "synthetic"))
+        numbers = (*rates, f"{row['stall']:.2f}", f"{row['bytes']:.3f}")
+        result.add_row(row["workload"], str(row["pipelines"]), row["source"], *numbers)
+    return result
+
+
+def plot(rows: list[dict[str, Any]], path: Path) -> None:
+    """Draws real rates and bytes read over the number of pipelines."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    workloads = list(dict.fromkeys(row["workload"] for row in rows))
+    figure, axes = pyplot.subplots(2, len(workloads), figsize=(5 * len(workloads), 7), squeeze=False)
+    for column, workload in enumerate(workloads):
+        for source in SOURCES:
+            chosen = [row for row in rows if row["workload"] == workload and row["source"] == source]
+            pipelines = [row["pipelines"] for row in chosen]
+            for axis, name in zip(axes[:, column], ("real", "bytes"), strict=True):
+                axis.plot(pipelines, [row[name] for row in chosen], marker="o", label=source)
+                axis.set_xticks(pipelines)
+                axis.set_ylim(bottom=0)
+                axis.set_xlabel("pipelines")
+        axes[0, column].set_title(workload)
+        axes[0, column].set_ylabel("records a second, real data")
+        axes[1, column].set_ylabel("bytes read / bytes in the dataset")
+        axes[0, column].legend(title="sharding")
+    figure.tight_layout()
+    figure.savefig(path, dpi=120)
+
+
+def main(argv: list[str]) -> int:
+    """Runs the command line; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="tfdist bench input", description=__doc__)
+    parser.add_argument("--workload", action="append", choices=("jpeg", "small"), help="default: both")
+    parser.add_argument("--pipelines", type=int, nargs="+", default=[1, 2, 4])
+    parser.add_argument("--runs", type=int, default=1, help="alternating runs, of which the median is taken")
+    parser.add_argument("--output", type=Path, default=Path("bench-input"), help="folder of input.json and input.png")
+    arguments = parser.parse_args(argv)
+    if min(arguments.pipelines) < 1 or arguments.runs < 1:
+        parser.error("expected --pipelines and --runs of at least 1")
+    try:
+        import matplotlib  # noqa: F401  It is missed before an hour of measuring.
+    except ImportError:
+        parser.exit(
+            2, "tfdist bench input: expected matplotlib for the plot, found none; pip install 'tfdist[bench]'.\n"
+        )
+    from rich.console import Console
+
+    with tempfile.TemporaryDirectory() as folder:
+        rows = run(arguments.workload or ["jpeg", "small"], arguments.pipelines, arguments.runs, Path(folder))
+    arguments.output.mkdir(parents=True, exist_ok=True)
+    (arguments.output / "input.json").write_text(json.dumps(rows, indent=1))
+    plot(rows, arguments.output / "input.png")
+    Console(width=100).print(table(rows))
+    print(
+        f"stall is 1 - real/synthetic; bytes read over those in the dataset, all workers, one epoch; {arguments.output}"
+    )
+    return 0

@@ -1,0 +1,104 @@
+"""What each worker of `tfdist bench input` runs: python -m tfdist.bench.input_worker WORKLOAD SOURCE PATTERN."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import tfdist
+
+strategy = tfdist.create_strategy()
+
+import tensorflow as tf  # noqa: E402  The strategy comes first.
+
+from tfdist.allreduce import sum_gradients  # noqa: E402
+from tfdist.bench.input_workloads import WORKLOADS, Workload  # noqa: E402
+from tfdist.input import distribute_files  # noqa: E402
+
+WIDTH = 256
+
+
+def dataset_of(work: Workload, source: str, pattern: str, *, training: bool) -> Any:
+    """The data as tfdist gives it, or as tf.data's auto-sharding does with the best pipeline one writes by hand."""
+    if source == "tfdist":
+        return distribute_files(strategy, pattern, parse_fn=work.parse, global_batch_size=work.batch, training=training)
+    files = tf.data.Dataset.list_files(pattern, seed=1)
+    data = files.interleave(tf.data.TFRecordDataset, cycle_length=16, num_parallel_calls=tf.data.AUTOTUNE)
+    if training:
+        data = data.shuffle(10_000, seed=1).repeat()
+    data = data.map(work.parse, num_parallel_calls=tf.data.AUTOTUNE)
+    data = data.batch(work.batch, drop_remainder=training).prefetch(tf.data.AUTOTUNE)
+    options = tf.data.Options()
+    options.experimental_distribute.auto_shard_policy = getattr(tf.data.experimental.AutoShardPolicy, source)
+    return strategy.experimental_distribute_dataset(data.with_options(options))
+
+
+def make_step(work: Workload) -> Callable[[Any], None]:
+    """A step of training a network with one hidden layer, gradients summed over replicas."""
+    with strategy.scope():
+        weights = [
+            tf.Variable(tf.random.stateless_normal(shape, (1, 2)) / 50)
+            for shape in ([work.features, WIDTH], [WIDTH, 10])
+        ]
+
+    def replica_step(x: tf.Tensor, y: tf.Tensor) -> None:
+        with tf.GradientTape() as tape:
+            logits = tf.nn.relu(x @ weights[0]) @ weights[1]
+            losses = tf.nn.sparse_softmax_cross_entropy_with_logits(y, logits)
+            loss = tf.reduce_sum(losses) / work.batch
+        for weight, gradient in zip(weights, sum_gradients(tape.gradient(loss, weights)), strict=True):
+            weight.assign_sub(0.01 * gradient)
+
+    return tf.function(lambda batch: strategy.run(replica_step, args=batch))
+
+
+def rate(work: Workload, step: Callable[[Any], None], batches: Iterator[Any]) -> float:
+    """Records a second over all replicas."""
+    for _ in range(work.steps // 3):
+        step(next(batches))
+    begin = time.perf_counter()
+    for _ in range(work.steps):
+        step(next(batches))
+    return work.steps * work.batch / (time.perf_counter() - begin)
+
+
+def bytes_read() -> int:
+    """Bytes that this process has read by now (Linux)."""
+    line = next(line for line in Path("/proc/self/io").read_text().splitlines() if line.startswith("rchar"))
+    return int(line.split()[1])
+
+
+def forever(value: Any) -> Iterator[Any]:
+    """The same again and again."""
+    while True:
+        yield value
+
+
+def main() -> None:
+    """Measures and prints one line of JSON."""
+    workload, source, pattern = sys.argv[1:]
+    work = WORKLOADS[workload]
+    step = make_step(work)
+    real = iter(dataset_of(work, source, pattern, training=True))
+    batch = next(real)
+    result = {"real": rate(work, step, real)}
+
+    def cached(context: tf.distribute.InputContext) -> tf.data.Dataset:
+        rows = context.get_per_replica_batch_size(work.batch)
+        parsed = tf.data.TFRecordDataset(tf.io.gfile.glob(pattern)[0]).take(4 * rows).map(work.parse)
+        return parsed.cache().repeat().batch(rows, drop_remainder=True).prefetch(tf.data.AUTOTUNE)
+
+    result["cached"] = rate(work, step, iter(strategy.distribute_datasets_from_function(cached)))
+    result["synthetic"] = rate(work, step, forever(batch))
+    before = bytes_read()
+    for _ in dataset_of(work, source, pattern, training=False):
+        pass
+    result["bytes"] = bytes_read() - before
+    print("MEASURED", json.dumps(result), flush=True)
+
+
+main()

@@ -1,0 +1,99 @@
+"""What `tfdist bench input` reads: JPEG images that are decoded and augmented, and small records."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Workload:
+    """Records, how one is parsed, and the steps that are made with them.
+
+    Attributes:
+        name: jpeg or small.
+        records: how many there are.
+        files: in how many files.
+        batch: records a step, over all replicas.
+        steps: how many are timed.
+        features: values of a parsed example.
+        example: makes the serialized record of a number.
+        parse: a serialized record to (features, label).
+    """
+
+    name: str
+    records: int
+    files: int
+    batch: int
+    steps: int
+    features: int
+    example: Callable[[int], bytes]
+    parse: Callable[[tf.Tensor], Any]
+
+    def examples(self) -> Iterator[bytes]:
+        """All serialized records."""
+        return map(self.example, range(self.records))
+
+
+def _serialize(**features: tf.train.Feature) -> bytes:
+    return bytes(tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString())
+
+
+def _label(number: int) -> tf.train.Feature:
+    return tf.train.Feature(int64_list=tf.train.Int64List(value=[number % 10]))
+
+
+def _small_example(number: int) -> bytes:
+    values = np.random.default_rng(number).normal(size=32)
+    return _serialize(x=tf.train.Feature(float_list=tf.train.FloatList(value=values)), y=_label(number))
+
+
+def _parse_small(record: tf.Tensor) -> Any:
+    spec = {"x": tf.io.FixedLenFeature([32], tf.float32), "y": tf.io.FixedLenFeature([], tf.int64)}
+    example = tf.io.parse_single_example(record, spec)
+    return example["x"], example["y"]
+
+
+def _jpeg_example(number: int) -> bytes:
+    tiles = np.random.default_rng(number).integers(0, 255, (16, 16, 3))
+    image = np.kron(tiles, np.ones((14, 14, 1))).astype("uint8")
+    return _serialize(
+        x=tf.train.Feature(bytes_list=tf.train.BytesList(value=[tf.io.encode_jpeg(image).numpy()])), y=_label(number)
+    )
+
+
+def _parse_jpeg(record: tf.Tensor) -> Any:
+    spec = {"x": tf.io.FixedLenFeature([], tf.string), "y": tf.io.FixedLenFeature([], tf.int64)}
+    example = tf.io.parse_single_example(record, spec)
+    image = tf.io.decode_jpeg(example["x"], 3)
+    image = tf.image.random_flip_left_right(tf.image.random_crop(image, [192, 192, 3]))
+    image = tf.image.resize(tf.cast(image, tf.float32) / 255, [64, 64])
+    return tf.reshape(image, [64 * 64 * 3]), example["y"]
+
+
+WORKLOADS = {
+    "jpeg": Workload(
+        name="jpeg",
+        records=4_000,
+        files=16,
+        batch=64,
+        steps=60,
+        features=64 * 64 * 3,
+        example=_jpeg_example,
+        parse=_parse_jpeg,
+    ),
+    "small": Workload(
+        name="small",
+        records=200_000,
+        files=16,
+        batch=512,
+        steps=300,
+        features=32,
+        example=_small_example,
+        parse=_parse_small,
+    ),
+}

@@ -80,7 +80,7 @@ def test_no_command_is_help_and_a_failure(capsys):
 def test_an_unknown_command_is_refused(capsys):
     assert _cli.main(["lunch", "--workers=2"]) == 2
     assert capsys.readouterr().err == (
-        "tfdist: expected a command out of launch, train, received 'lunch'; `tfdist --help` lists them.\n"
+        "tfdist: expected a command out of launch, train, bench, received 'lunch'; `tfdist --help` lists them.\n"
     )
 
 

@@ -9,20 +9,17 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import tfdist
+import tensorflow as tf
 
-strategy = tfdist.create_strategy()
-
-import tensorflow as tf  # noqa: E402  The strategy comes first.
-
-from tfdist.allreduce import sum_gradients  # noqa: E402
-from tfdist.bench.input_workloads import WORKLOADS, Workload  # noqa: E402
-from tfdist.input import distribute_files  # noqa: E402
+from tfdist.allreduce import sum_gradients
+from tfdist.bench.input_workloads import WORKLOADS, Workload
+from tfdist.input import distribute_files
+from tfdist.strategies import create_strategy
 
 WIDTH = 256
 
 
-def dataset_of(work: Workload, source: str, pattern: str, *, training: bool) -> Any:
+def dataset_of(strategy: Any, work: Workload, source: str, pattern: str, *, training: bool) -> Any:
     """The data as tfdist gives it, or as tf.data's auto-sharding does with the best pipeline one writes by hand."""
     if source == "tfdist":
         return distribute_files(strategy, pattern, parse_fn=work.parse, global_batch_size=work.batch, training=training)
@@ -37,7 +34,7 @@ def dataset_of(work: Workload, source: str, pattern: str, *, training: bool) -> 
     return strategy.experimental_distribute_dataset(data.with_options(options))
 
 
-def make_step(work: Workload) -> Callable[[Any], None]:
+def make_step(strategy: Any, work: Workload) -> Callable[[Any], None]:
     """A step of training a network with one hidden layer, gradients summed over replicas."""
     with strategy.scope():
         weights = [
@@ -82,8 +79,9 @@ def main() -> None:
     """Measures and prints one line of JSON."""
     workload, source, pattern = sys.argv[1:]
     work = WORKLOADS[workload]
-    step = make_step(work)
-    real = iter(dataset_of(work, source, pattern, training=True))
+    strategy = create_strategy()
+    step = make_step(strategy, work)
+    real = iter(dataset_of(strategy, work, source, pattern, training=True))
     batch = next(real)
     result = {"real": rate(work, step, real)}
 
@@ -95,10 +93,11 @@ def main() -> None:
     result["cached"] = rate(work, step, iter(strategy.distribute_datasets_from_function(cached)))
     result["synthetic"] = rate(work, step, forever(batch))
     before = bytes_read()
-    for _ in dataset_of(work, source, pattern, training=False):
+    for _ in dataset_of(strategy, work, source, pattern, training=False):
         pass
     result["bytes"] = bytes_read() - before
     print("MEASURED", json.dumps(result), flush=True)
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -153,7 +153,8 @@ def read_shard(
         blocks = tf.data.Dataset.zip((tf.data.Dataset.range(begin, windows[group]), *streams))
         return blocks.map(block)
 
-    return tf.data.Dataset.range(group0, groups).flat_map(read_group)
+    # The next block is read while this one is used, also where a group ends.
+    return tf.data.Dataset.range(group0, groups).flat_map(read_group).prefetch(1)
 
 
 def _seed(order: Order, epoch: tf.Tensor, *data: tf.Tensor) -> tf.Tensor:

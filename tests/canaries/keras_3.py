@@ -208,7 +208,7 @@ outcome(lambda: float(metric.total.numpy()))
         mends=("parameter_server_fit_keras3",),
         shows="fit fails on parameter servers",
         program=stock.FIT_ON_PARAMETER_SERVERS,
-        outcome="[chief 0] OUTCOME raised ValueError",
+        outcome="[chief 0] OUTCOME raised",
         launch=("--workers", "2", "--ps", "1"),
     ),
     Canary(

@@ -439,6 +439,14 @@ class TestBadInput:
                 "expected a policy that reads every record once for evaluation",
             ),
             ({"policy": "files"}, "expected at least 4 files, one for each shard, received 1; write more files"),
+            (
+                {"compression": "GZIP", "reader": tf.data.TextLineDataset},
+                "expected compression or a reader, received b",
+            ),
+            (
+                {"policy": "replicate", "state": InputState(canonical_shards=4)},
+                "expected no canonical_shards with policy 'replicate', received 4; leave it out.",
+            ),
             ({"shuffle_buffer": -1}, "expected shuffle_buffer to be 0 or more, received -1; 0 does not shuffle."),
             ({"num_threads": 0}, "expected num_threads to be at least 1, received 0; leave it out."),
             ({"compression": "ZIP"}, "expected compression to be '', 'GZIP' or None, received 'ZIP'; leave it out."),
@@ -452,6 +460,12 @@ class TestBadInput:
     def test_options(self, options, message, write):
         with pytest.raises(ValueError, match="^" + re.escape(message)):
             distribute_files(Pipelines(1), write(9), parse_fn=number, global_batch_size=4, **options)
+
+    def test_a_step_of_workers_that_are_not_in_step(self, write):
+        with pytest.raises(ValueError, match=r"^expected the beginning of an epoch on a parameter server, received st"):
+            distribute_files(
+                AsynchronousPipelines(), write(9), parse_fn=number, global_batch_size=4, state=InputState(step=1)
+            )
 
     def test_a_state_beyond_the_epoch(self, write):
         with pytest.raises(ValueError, match=r"^expected a step below the 3 of an epoch, received 3; count with Input"):

@@ -94,9 +94,20 @@ def distribute_files(
     compression = (compression_of(found) if reader is None else "") if compression is None else compression
     if compression not in ("", "GZIP"):
         raise ValueError(f"expected compression to be '', 'GZIP' or None, received {compression!r}; leave it out.")
+    if reader is not None and compression:
+        raise ValueError("expected compression or a reader, received both; let the reader unpack its files.")
     source = Source(compression=compression, reader=reader, skip_corrupt=skip_corrupt)
     num_pipelines, own = _place(strategy)
     in_sync = not isinstance(strategy, tf.distribute.ParameterServerStrategy)
+    if state.step and not in_sync:
+        raise ValueError(
+            f"expected the beginning of an epoch on a parameter server, received step {state.step}; its workers' steps "
+            "have no common order, begin with step 0."
+        )
+    if state.canonical_shards is not None and policy == "replicate":
+        raise ValueError(
+            f"expected no canonical_shards with policy 'replicate', received {state.canonical_shards}; leave it out."
+        )
     together = in_sync and num_pipelines > 1
     known, indexes, how = count_files(
         found,

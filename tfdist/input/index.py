@@ -6,7 +6,7 @@ import dataclasses
 import json
 import os
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import tensorflow as tf
@@ -158,10 +158,3 @@ def count(name: str, *, compression: str) -> RecordIndex:
             "again, or leave it out."
         ) from error
     return RecordIndex(records=records, size=tf.io.gfile.stat(name).length)
-
-
-def indexes_of(names: Iterable[str], *, compression: str) -> dict[str, RecordIndex]:
-    """Returns the index of each file: of those beside them, or counted."""
-    names = list(names)
-    found = read_indexes(names)
-    return {name: found[name] if name in found else count(name, compression=compression) for name in names}

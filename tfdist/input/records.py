@@ -7,8 +7,9 @@ from collections.abc import Iterable, Sequence
 
 import tensorflow as tf
 
-from tfdist.input.find import compression_of, find_files
-from tfdist.input.index import IndexBuilder, RecordIndex, indexes_of, write_index
+from tfdist.input.find import compression_of, count_files, find_files
+from tfdist.input.index import IndexBuilder, RecordIndex, write_index
+from tfdist.input.read import Source
 
 
 def write_tfrecords(
@@ -72,6 +73,6 @@ def count_records(files: str | Sequence[str]) -> int:
     Raises:
         ValueError: names the file and the record that is truncated.
     """
-    found = [file for file in find_files(files) if file.size]
-    indexes = indexes_of([file.name for file in found], compression=compression_of(found))
-    return sum(index.records for index in indexes.values())
+    found = find_files(files)
+    counted, _, _ = count_files(found, Source(compression=compression_of(found)), agree=None, share=slice(None))
+    return sum(file.records or 0 for file in counted)

@@ -14,6 +14,7 @@ import tensorflow as tf
 from tfdist._log import get_logger
 from tfdist.input.find import compression_of, count_files, find_files
 from tfdist.input.index import RecordIndex
+from tfdist.input.parse import CHUNK, Parser
 from tfdist.input.plan import File, ShardPlan, plan_shards
 from tfdist.input.read import Order, Reader, ShardTable, Source, read_shard
 from tfdist.input.state import InputState, choose_canonical_shards
@@ -121,7 +122,7 @@ def distribute_files(
             f"expected at least {'one global batch of ' + str(global_batch_size) if training else 1} records in "
             f"{len(known)} files, received {records}; add files, or lower global_batch_size."
         )
-    parse = _same_shapes(parse_fn, _try_parse(known, source, parse_fn))
+    parse = Parser(parse_fn, next(file.name for file in known if file.records), source)
 
     @functools.cache
     def layout(pipelines: int) -> Layout:
@@ -264,7 +265,7 @@ class Pipeline:
         self._replicas = replicas
         self._batch = layout.rows * self._shards // replicas
 
-    def dataset(self, parse: Callable[[Any], Any], *, training: bool, shuffle_buffer: int) -> tf.data.Dataset:
+    def dataset(self, parse: Parser, *, training: bool, shuffle_buffer: int) -> tf.data.Dataset:
         """Returns the batches of each replica in turn, step by step."""
         window = max(1, shuffle_buffer // len(self._layout.plan.shards) // OPEN_FILES)
         order = Order(seed=self._state.seed, group=OPEN_FILES, window=window)
@@ -277,19 +278,17 @@ class Pipeline:
             num_parallel_calls=self._shards,
             deterministic=True,
         )
-        whole = self._layout.is_even
-        if whole:
-            rows = steps.unbatch()
-            parsed = rows.map(_together(parse), num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
-            return parsed.batch(self._batch, drop_remainder=True).prefetch(tf.data.AUTOTUNE)
-        padding = self._padding()
-        padded = tf.data.Dataset.zip((steps.ragged_batch(self._shards), padding)).map(self._pad)
-        parsed = padded.unbatch().map(
-            lambda record, is_row: (parse(record), is_row),
+        chunk = min(CHUNK, self._batch)
+        if self._layout.is_even:
+            parsed = steps.rebatch(chunk).map(parse, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+            return parsed.rebatch(self._batch, drop_remainder=True).prefetch(tf.data.AUTOTUNE)
+        padded = tf.data.Dataset.zip((steps.ragged_batch(self._shards), self._padding())).map(self._pad)
+        parsed = padded.rebatch(chunk).map(
+            lambda records, is_row: (parse(records), is_row),
             num_parallel_calls=tf.data.AUTOTUNE,
             deterministic=True,
         )
-        batches = parsed.batch(self._batch, drop_remainder=True)
+        batches = parsed.rebatch(self._batch, drop_remainder=True)
         return batches.map(_without_padding).prefetch(tf.data.AUTOTUNE)
 
     def _steps_of(self, shard: tf.Tensor, order: Order, *, training: bool) -> tf.data.Dataset:
@@ -330,41 +329,6 @@ class Pipeline:
 
 def _no_rows(spec: tf.TensorSpec) -> tf.Tensor:
     return tf.zeros([0, *spec.shape[1:]], spec.dtype)
-
-
-def _together(parse: Callable[[Any], Any]) -> Callable[..., Any]:
-    """Dataset.map spreads a tuple over arguments; this takes it as one."""
-    return lambda *record: parse(record[0] if len(record) == 1 else record)
-
-
-def _same_shapes(parse_fn: Callable[..., Any], first: Any) -> Callable[[Any], Any]:
-    """Returns what parses a record and says so where its shapes are not those of the first one's."""
-    expected = [_shape(value) for value in tf.nest.flatten(first)]
-
-    def parse(record: Any) -> Any:
-        result = parse_fn(*record) if isinstance(record, tuple) else parse_fn(record)
-        checks = [
-            tf.debugging.Assert(tf.reduce_all(tf.equal(tf.shape(value), shape)), [_changed(value, shape)])
-            for value, shape in zip(tf.nest.flatten(result), expected, strict=True)
-            if isinstance(value, tf.Tensor) and not value.shape.is_fully_defined() and value.shape.rank == len(shape)
-        ]
-        if not checks:
-            return result
-        with tf.control_dependencies(checks):
-            return tf.nest.map_structure(tf.identity, result)
-
-    return parse
-
-
-def _shape(value: Any) -> list[int]:
-    return list(value.shape) if isinstance(value, tf.Tensor) else []
-
-
-def _changed(value: tf.Tensor, shape: list[int]) -> tf.Tensor:
-    return tf.strings.format(
-        f"expected parse_fn to give shape {shape} for every record, as for the first, received {{}}; pad or crop it.",
-        tf.shape(value),
-    )
 
 
 def _without_padding(batch: Any, is_row: tf.Tensor) -> Any:
@@ -430,18 +394,3 @@ def _sum_over_workers(strategy: Any, counts: np.ndarray) -> np.ndarray:
         return context.all_reduce(tf.distribute.ReduceOp.SUM, mine)
 
     return strategy.experimental_local_results(strategy.run(tf.function(add)))[0].numpy()
-
-
-def _try_parse(files: Sequence[File], source: Source, parse_fn: Callable[..., Any]) -> Any:
-    """Returns what becomes of the first record, parsed where the user watches: a mistake in parse_fn is met here."""
-    name = next(file.name for file in files if file.records)
-    with tf.device("CPU:0"):
-        record = next(iter(source.first(tf.constant(name))))
-        try:
-            return parse_fn(*record) if isinstance(record, tuple) else parse_fn(record)
-        except Exception as error:
-            text = str(error).splitlines()[0] if str(error) else "nothing more"
-            raise ValueError(
-                f"expected parse_fn to take the records of {name!r}, but on the first it raised "
-                f"{type(error).__name__}: {text}; mend parse_fn."
-            ) from error

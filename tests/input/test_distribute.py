@@ -334,6 +334,96 @@ class TestSources:
         assert len(set(batches)) == len(batches) == 16 * fixed.steps_per_epoch
 
 
+class TestCache:
+    """Records kept in memory come in the same order, and their files are read once."""
+
+    @pytest.mark.parametrize("policy", ["files", "records"])
+    def test_the_order_is_that_of_the_files(self, policy, unequal):
+        options = {"global_batch_size": 16, "policy": policy, "state": InputState(seed=2, step=7)}
+        expected = global_batches(unequal, 2, steps=90, **options)
+        assert global_batches(unequal, 2, steps=90, cache=True, **options) == expected
+
+    def test_readers_of_structures_and_shards_of_nothing(self, tmp_path):
+        (tmp_path / "a.txt").write_text("1\n2\n3")
+        options = {
+            "reader": lambda name: tf.data.TextLineDataset(name).map(lambda line: {"one": number(line)}),
+            "parse_fn": lambda record: record["one"],
+            "global_batch_size": 8,
+            "training": False,
+        }
+        expected = global_batches(str(tmp_path / "a.txt"), 1, **options)
+        assert sorted(flat(expected)) == [1, 2, 3]
+        assert global_batches(str(tmp_path / "a.txt"), 1, cache=True, **options) == expected
+
+    def test_training_goes_on_without_its_files(self, unequal):
+        dataset = distribute_files(
+            create_strategy("one_device"), unequal, parse_fn=number, global_batch_size=16, cache=True
+        )
+        batches = iter(dataset)
+        seen = values([next(batches)])
+        for name in unequal:
+            os.unlink(name)
+        seen += values(itertools.islice(batches, 2 * dataset.steps_per_epoch - 1))
+        assert sorted(flat(seen)) == sorted(2 * list(range(580)))
+
+    def test_evaluation_reads_its_files_for_the_first_time_only(self, unequal):
+        strategy = create_strategy("mirrored", devices=2)
+        dataset = distribute_files(strategy, unequal, parse_fn=number, global_batch_size=16, training=False, cache=True)
+        first = steps_of_replicas(strategy, dataset)
+        for name in unequal:
+            os.unlink(name)
+        assert steps_of_replicas(strategy, dataset) == first
+        assert sorted(flat(flat(first))) == list(range(580))
+
+
+class TestExamples:
+    """parse_fn may give whatever Dataset.map takes."""
+
+    @pytest.mark.parametrize("rows", [4, 80])
+    def test_sparse_ragged_and_plain_values(self, rows, write):
+        def parse(record):
+            value = number(record)
+            return {
+                "sparse": tf.sparse.from_dense(tf.one_hot(value % 5, 5)),
+                "ragged": tf.ragged.range([value % 3, 2]),
+                "list": [value, 2 * value],
+                "constant": 7,
+                "text": record,
+            }
+
+        def by_hand(names):
+            return tf.data.TFRecordDataset(names).map(parse).batch(rows)
+
+        files = write(90)
+        options = {"parse_fn": parse, "global_batch_size": rows, "state": InputState(canonical_shards=1)}
+        dataset = distribute_files(create_strategy("one_device"), files, training=False, **options)
+        for ours, expected in itertools.zip_longest(dataset, by_hand(files)):
+            assert ours.keys() == expected.keys()
+            for batch in (ours, expected):
+                batch["sparse"], batch["ragged"] = tf.sparse.to_dense(batch["sparse"]), batch["ragged"].to_tensor()
+            for name in expected:
+                assert ours[name].dtype == expected[name].dtype
+                assert ours[name].numpy().tolist() == expected[name].numpy().tolist()
+
+    def test_random_augmentation_differs_between_records_and_epochs(self, write):
+        dataset = distribute_files(
+            create_strategy("one_device"), write(40), parse_fn=lambda _: tf.random.uniform([]), global_batch_size=40
+        )
+        drawn = flat(values(itertools.islice(dataset, 2)))
+        assert len(set(drawn)) == 80
+
+    def test_shapes_are_known(self, write):
+        (context,) = contexts(1, 1)
+        dataset_fn = distribute_files(
+            Pipelines(1),
+            write(8),
+            parse_fn=lambda record: tf.io.decode_raw(tf.strings.substr(record, 0, 1), tf.uint8),
+            global_batch_size=4,
+            drop_remainder=True,
+        )
+        assert dataset_fn(context).element_spec.shape.as_list() == [4, 1]
+
+
 class TestBadInput:
     def test_a_truncated_file_without_an_index(self, write, tmp_path):
         (name,) = write(100)
@@ -450,6 +540,7 @@ class TestBadInput:
             ({"shuffle_buffer": -1}, "expected shuffle_buffer to be 0 or more, received -1; 0 does not shuffle."),
             ({"num_threads": 0}, "expected num_threads to be at least 1, received 0; leave it out."),
             ({"compression": "ZIP"}, "expected compression to be '', 'GZIP' or None, received 'ZIP'; leave it out."),
+            ({"cache": True, "skip_corrupt": True}, "expected cache or skip_corrupt, received both; write the files"),
             ({"seed": 1, "state": InputState()}, "expected seed or state, received both, 1 and InputState(seed=0, "),
             (
                 {"state": InputState(canonical_shards=3)},

@@ -12,7 +12,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfdist.allreduce import sum_gradients
-from tfdist.bench.input_workloads import WORKLOADS, Workload
+from tfdist.bench.input_workloads import WORKLOADS, Workload, by_hand
 from tfdist.input import distribute_files
 from tfdist.strategies import create_strategy
 
@@ -23,12 +23,7 @@ def dataset_of(strategy: Any, work: Workload, source: str, pattern: str, *, trai
     """The data as tfdist gives it, or as tf.data's auto-sharding does with the best pipeline one writes by hand."""
     if source == "tfdist":
         return distribute_files(strategy, pattern, parse_fn=work.parse, global_batch_size=work.batch, training=training)
-    files = tf.data.Dataset.list_files(pattern, seed=1)
-    data = files.interleave(tf.data.TFRecordDataset, cycle_length=16, num_parallel_calls=tf.data.AUTOTUNE)
-    if training:
-        data = data.shuffle(10_000, seed=1).repeat()
-    data = data.map(work.parse, num_parallel_calls=tf.data.AUTOTUNE)
-    data = data.batch(work.batch, drop_remainder=training).prefetch(tf.data.AUTOTUNE)
+    data = by_hand(work, pattern, training=training)
     options = tf.data.Options()
     options.experimental_distribute.auto_shard_policy = getattr(tf.data.experimental.AutoShardPolicy, source)
     return strategy.experimental_distribute_dataset(data.with_options(options))

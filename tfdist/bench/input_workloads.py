@@ -75,6 +75,16 @@ def _parse_jpeg(record: tf.Tensor) -> Any:
     return tf.reshape(image, [64 * 64 * 3]), example["y"]
 
 
+def by_hand(work: Workload, pattern: str, *, training: bool = True) -> tf.data.Dataset:
+    """The best tf.data pipeline that one writes without tfdist: interleaved, shuffled, parsed in parallel, prefetched."""
+    files = tf.data.Dataset.list_files(pattern, seed=1)
+    data = files.interleave(tf.data.TFRecordDataset, cycle_length=16, num_parallel_calls=tf.data.AUTOTUNE)
+    if training:
+        data = data.shuffle(10_000, seed=1).repeat()
+    data = data.map(work.parse, num_parallel_calls=tf.data.AUTOTUNE)
+    return data.batch(work.batch, drop_remainder=training).prefetch(tf.data.AUTOTUNE)
+
+
 WORKLOADS = {
     "jpeg": Workload(
         name="jpeg",

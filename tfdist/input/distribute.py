@@ -12,6 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfdist._log import get_logger
+from tfdist.input.cache import POSITIONS, picked, positions
 from tfdist.input.find import compression_of, count_files, find_files
 from tfdist.input.index import RecordIndex
 from tfdist.input.parse import CHUNK, Parser
@@ -39,6 +40,7 @@ def distribute_files(
     reader: Reader | None = None,
     compression: str | None = None,
     skip_corrupt: bool = False,
+    cache: bool = False,
     num_threads: int | None = None,
 ) -> Any:
     """Returns the records of files as what `fit`, `evaluate` and a custom loop take on this strategy.
@@ -72,6 +74,8 @@ def distribute_files(
         compression: of TFRecord files, nothing or "GZIP"; None looks.
         skip_corrupt: whether to report and leave out the rest of a segment where a record cannot be read, instead of an
             error that names it.
+        cache: whether to keep the records in memory, as they are before parse_fn: each pipeline reads its shards before
+            its first step, and no file after that. The order is the same.
         num_threads: of a pool of this pipeline's own; None shares TensorFlow's.
 
     Raises:
@@ -97,6 +101,10 @@ def distribute_files(
         raise ValueError(f"expected compression to be '', 'GZIP' or None, received {compression!r}; leave it out.")
     if reader is not None and compression:
         raise ValueError("expected compression or a reader, received both; let the reader unpack its files.")
+    if cache and skip_corrupt:
+        raise ValueError(
+            "expected cache or skip_corrupt, received both; write the files again without what is corrupt."
+        )
     source = Source(compression=compression, reader=reader, skip_corrupt=skip_corrupt)
     num_pipelines, own = _place(strategy)
     in_sync = not isinstance(strategy, tf.distribute.ParameterServerStrategy)
@@ -148,7 +156,7 @@ def distribute_files(
             own=context.input_pipeline_id,
             replicas=max(1, context.num_replicas_in_sync // context.num_input_pipelines) if in_sync else 1,
         )
-        dataset = pipeline.dataset(parse, training=training, shuffle_buffer=buffer)
+        dataset = pipeline.dataset(parse, training=training, shuffle_buffer=buffer, cache=cache)
         if num_threads is not None:
             options = tf.data.Options()
             options.threading.private_threadpool_size = num_threads
@@ -265,19 +273,24 @@ class Pipeline:
         self._replicas = replicas
         self._batch = layout.rows * self._shards // replicas
 
-    def dataset(self, parse: Parser, *, training: bool, shuffle_buffer: int) -> tf.data.Dataset:
+    def dataset(self, parse: Parser, *, training: bool, shuffle_buffer: int, cache: bool) -> tf.data.Dataset:
         """Returns the batches of each replica in turn, step by step."""
         window = max(1, shuffle_buffer // len(self._layout.plan.shards) // OPEN_FILES)
         order = Order(seed=self._state.seed, group=OPEN_FILES, window=window)
         if not shuffle_buffer:
             order = Order(seed=None, group=1, window=max(64, self._layout.rows))
         first = self._own * self._shards
+        table, source = self._layout.table, self._source
+        if cache:
+            table, source = ShardTable(positions(self._layout.plan), {}), POSITIONS
         steps = tf.data.Dataset.range(first, first + self._shards).interleave(
-            lambda shard: self._steps_of(shard, order, training=training),
+            lambda shard: self._steps_of(shard, table, order, source, training=training),
             cycle_length=self._shards,
             num_parallel_calls=self._shards,
             deterministic=True,
         )
+        if cache:
+            steps = picked(steps, self._layout.table, first=first, shards=self._shards, source=self._source)
         chunk = min(CHUNK, self._batch)
         if self._layout.is_even:
             parsed = steps.rebatch(chunk).map(parse, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
@@ -291,13 +304,15 @@ class Pipeline:
         batches = parsed.rebatch(self._batch, drop_remainder=True)
         return batches.map(_without_padding).prefetch(tf.data.AUTOTUNE)
 
-    def _steps_of(self, shard: tf.Tensor, order: Order, *, training: bool) -> tf.data.Dataset:
+    def _steps_of(
+        self, shard: tf.Tensor, table: ShardTable, order: Order, source: Source, *, training: bool
+    ) -> tf.data.Dataset:
         """What each step takes from a shard: its rows, fewer at the end of an epoch."""
         layout, state = self._layout, self._state
 
         def epoch_of(epoch: tf.Tensor) -> tf.data.Dataset:
             begin = tf.where(tf.equal(epoch, state.epoch), tf.constant(state.step, tf.int64), 0)
-            records = read_shard(layout.table, shard, epoch, begin * layout.rows, order=order, source=self._source)
+            records = read_shard(table, shard, epoch, begin * layout.rows, order=order, source=source)
             steps = records.rebatch(layout.rows)
             empty = tf.nest.map_structure(lambda spec: _no_rows(spec), steps.element_spec)
             steps = steps.concatenate(tf.data.Dataset.from_tensors(empty).repeat())
@@ -311,7 +326,8 @@ class Pipeline:
         """Any record, for ever: it fills the batches of the last steps until they are parsed."""
         names = [segment.file for shard in self._layout.plan.shards for segment in shard if segment.records]
         record = tf.data.Dataset.from_tensors(tf.constant(names[0])).flat_map(self._source.first)
-        return record.flat_map(lambda *one: tf.data.Dataset.from_tensors(one[0] if len(one) == 1 else one).repeat())
+        # What is read ahead completes the cache also for one step.
+        return record.cache().prefetch(2).repeat()
 
     def _pad(self, rows: Any, padding: Any) -> tuple[Any, tf.Tensor]:
         """Deals the rows of a step to the replicas as evenly as they go, and fills up their batches."""

@@ -76,7 +76,7 @@ def _parse_jpeg(record: tf.Tensor) -> Any:
 
 
 def by_hand(work: Workload, pattern: str, *, training: bool = True) -> tf.data.Dataset:
-    """The best tf.data pipeline that one writes without tfdist: interleaved, shuffled, parsed in parallel, prefetched."""
+    """The best that one writes without tfdist: interleaved, shuffled, parsed in parallel, prefetched."""
     files = tf.data.Dataset.list_files(pattern, seed=1)
     data = files.interleave(tf.data.TFRecordDataset, cycle_length=16, num_parallel_calls=tf.data.AUTOTUNE)
     if training:

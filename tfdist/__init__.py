@@ -20,7 +20,18 @@ if TYPE_CHECKING:
     from tfdist.allreduce import AllReduceOptions
     from tfdist.strategies import create_strategy
 
-_ROOMS = ("allreduce", "bench", "cluster", "flags", "input", "keras_compat", "launch", "strategies", "train")
+_ROOMS = (
+    "allreduce",
+    "bench",
+    "cluster",
+    "flags",
+    "input",
+    "keras_compat",
+    "launch",
+    "optimizers",
+    "strategies",
+    "train",
+)
 _NAMES = {"AllReduceOptions": "tfdist.allreduce", "create_strategy": "tfdist.strategies"}
 
 __all__ = ["__version__", "AllReduceOptions", "create_strategy", *_ROOMS]

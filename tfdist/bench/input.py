@@ -92,8 +92,10 @@ def plot(rows: list[dict[str, Any]], path: Path) -> None:
             for axis, name in zip(axes[:, column], ("real", "bytes"), strict=True):
                 axis.plot(pipelines, [row[name] for row in chosen], marker="o", label=source)
                 axis.set_xticks(pipelines)
-                axis.set_ylim(bottom=0)
                 axis.set_xlabel("pipelines")
+        for axis in axes[:, column]:
+            # Behind the last line: it also fixes the top.
+            axis.set_ylim(bottom=0)
         axes[0, column].set_title(workload)
         axes[0, column].set_ylabel("records a second, real data")
         axes[1, column].set_ylabel("bytes read / bytes in the dataset")

@@ -1,0 +1,19 @@
+"""Optimizers for large batches: LAMB, LARS, momentum-corrected SGD, warmup, scaled learning rates, and the recipe."""
+
+from tfdist.optimizers.lamb import LAMB
+from tfdist.optimizers.lars import LARS
+from tfdist.optimizers.momentum_corrected_sgd import MomentumCorrectedSGD
+from tfdist.optimizers.recipe import create_optimizer
+from tfdist.optimizers.scaling import epochs_to_steps, scale_learning_rate, steps_per_epoch
+from tfdist.optimizers.warmup import LinearWarmup
+
+__all__ = [
+    "LAMB",
+    "LARS",
+    "LinearWarmup",
+    "MomentumCorrectedSGD",
+    "create_optimizer",
+    "epochs_to_steps",
+    "scale_learning_rate",
+    "steps_per_epoch",
+]

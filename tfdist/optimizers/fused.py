@@ -1,0 +1,122 @@
+"""TensorFlow's fused update kernels: one pass over memory for what single operations make several of.
+
+They exist for dense float32 and float64 variables, on CPU and GPU, and not under XLA, which fuses for itself.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+# What TensorFlow takes for "a resource of its own, which nobody else can name".
+_ANONYMOUS = "cd2c89b7-88b7-44c8-ad83-06c2a9158347"
+
+
+def can_fuse(variable: Any) -> bool:
+    """Whether the kernels can be used for a variable, here."""
+    return variable.dtype in (tf.float32, tf.float64) and hasattr(variable, "handle") and not under_xla()
+
+
+def under_xla() -> bool:
+    """Whether what is traced here will be compiled by XLA: jit_compile=True, or a TPU's step."""
+    graph = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
+    while graph is not None:
+        context = graph._get_control_flow_context()
+        while context is not None:
+            if context.IsXLAContext():
+                return True
+            context = context.outer_context
+        graph = getattr(graph, "outer_graph", None)
+    return False
+
+
+def adam_direction(
+    value: tf.Tensor,
+    first: Any,
+    second: Any,
+    gradient: tf.Tensor,
+    *,
+    beta_1: float,
+    beta_2: float,
+    scale: tf.Tensor,
+    epsilon: tf.Tensor,
+) -> tf.Tensor:
+    """Updates both moments and returns value - scale * first / (sqrt(second) + epsilon).
+
+    Args:
+        value: what to start from; its buffer is used.
+        first: variable of the first moment.
+        second: variable of the second moment.
+        gradient: dense.
+        beta_1: decay of the first moment.
+        beta_2: decay of the second moment.
+        scale: scalar of the value's dtype.
+        epsilon: scalar of the value's dtype.
+    """
+    dtype = value.dtype
+    zero = tf.zeros([], dtype)
+    # The kernel works on a variable; this one lives from here to the read below.
+    handle = tf.raw_ops.VarHandleOp(dtype=dtype, shape=value.shape, shared_name=_ANONYMOUS)
+    with tf.control_dependencies(_op(tf.raw_ops.AssignVariableOp(resource=handle, value=value))):
+        updated = tf.raw_ops.ResourceApplyAdam(
+            var=handle,
+            m=first.handle,
+            v=second.handle,
+            # Bias is corrected by scale, in float64.
+            beta1_power=zero,
+            beta2_power=zero,
+            lr=scale,
+            beta1=tf.constant(beta_1, dtype),
+            beta2=tf.constant(beta_2, dtype),
+            epsilon=epsilon,
+            grad=gradient,
+        )
+    with tf.control_dependencies(_op(updated)):
+        result = tf.raw_ops.ReadVariableOp(resource=handle, dtype=dtype)
+    result.set_shape(value.shape)
+    with tf.control_dependencies([result]):
+        tf.raw_ops.DestroyResourceOp(resource=handle)
+    return result
+
+
+def add_scaled(variable: Any, scale: tf.Tensor, value: tf.Tensor) -> Any:
+    """Adds scale * value to a variable in place; returns the operation, or None in eager execution."""
+    return tf.raw_ops.ResourceApplyGradientDescent(var=variable.handle, alpha=-scale, delta=value)
+
+
+def apply_momentum(
+    variable: Any,
+    velocity: Any,
+    gradient: tf.Tensor,
+    *,
+    rate: tf.Tensor,
+    momentum: float,
+    nesterov: bool,
+    rate_inside: bool,
+) -> None:
+    """Makes a step of momentum in place.
+
+    Args:
+        variable: to be updated.
+        velocity: its momentum.
+        gradient: dense.
+        rate: scalar of the variable's dtype.
+        momentum: share of the velocity that is kept.
+        nesterov: whether to look ahead.
+        rate_inside: whether the velocity holds steps, v = momentum * v - rate * g, w = w + v, or gradients, v =
+            momentum * v + g, w = w - rate * v.
+    """
+    kernel = tf.raw_ops.ResourceApplyKerasMomentum if rate_inside else tf.raw_ops.ResourceApplyMomentum
+    kernel(
+        var=variable.handle,
+        accum=velocity.handle,
+        lr=rate,
+        grad=gradient,
+        momentum=tf.constant(momentum, gradient.dtype),
+        use_nesterov=nesterov,
+    )
+
+
+def _op(result: Any) -> list[Any]:
+    return [] if result is None else [result]

@@ -1,0 +1,163 @@
+"""LAMB (You et al., Large Batch Optimization for Deep Learning: Training BERT in 76 minutes, 1904.00962)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tfdist.keras_compat import keras
+from tfdist.optimizers import fused
+from tfdist.optimizers.layerwise import LayerwiseOptimizer
+from tfdist.optimizers.trust_ratio import norm
+
+
+@keras().utils.register_keras_serializable(package="tfdist")
+class LAMB(LayerwiseOptimizer):
+    """Adam's direction plus weight decay, scaled for each variable to the length of the variable.
+
+    With u = m / (sqrt(v) + epsilon) + weight_decay * w it is w = w - learning_rate * |w| / |u| * u, where the ratio is
+    1 if either norm is 0. Norms and moments are worked out in float32 for smaller floats. A sparse gradient gives the
+    step of the dense one.
+
+    Args:
+        learning_rate: a number or a LearningRateSchedule.
+        beta_1: decay of the first moment.
+        beta_2: decay of the second moment.
+        epsilon: added to the root of the second moment.
+        weight_decay: times the variable, inside the trust ratio.
+        bias_correction: whether moments are divided by 1 - beta ** step.
+        exclude_from_weight_decay: regular expressions over the paths of variables, such as "sequential/dense/bias";
+            those in which one is found have no decay.
+        exclude_from_adaptation: the same for the trust ratio; None takes those of exclude_from_weight_decay, []
+            excludes nothing.
+        min_trust_ratio: lower bound, None for none.
+        max_trust_ratio: upper bound, None for none.
+        name: of the optimizer.
+        **options: of Keras's Optimizer, such as clipnorm, global_clipnorm or use_ema.
+
+    Raises:
+        ValueError: for options out of range, patterns that are a bare string or are found in no path, and variables in
+            shards, as parameter servers with a variable_partitioner have them.
+
+    Example:
+        >>> import tensorflow as tf
+        >>> from tfdist.optimizers import LAMB
+        >>> weight = tf.Variable([3.0, 4.0])
+        >>> _ = LAMB(0.1).apply_gradients([(tf.constant([1.0, 1.0]), weight)])
+        >>> [round(float(value), 3) for value in weight.numpy()]  # a tenth of its length, 5, shared by both
+        [2.646, 3.646]
+    """
+
+    SLOTS = ("momentum", "velocity")
+
+    def __init__(
+        self,
+        learning_rate: Any = 0.001,
+        *,
+        beta_1: float = 0.9,
+        beta_2: float = 0.999,
+        epsilon: float = 1e-6,
+        weight_decay: float | None = 0.0,
+        bias_correction: bool = True,
+        exclude_from_weight_decay: Sequence[str] | None = None,
+        exclude_from_adaptation: Sequence[str] | None = None,
+        min_trust_ratio: float | None = None,
+        max_trust_ratio: float | None = None,
+        name: str = "LAMB",
+        **options: Any,
+    ) -> None:
+        for option, beta in (("beta_1", beta_1), ("beta_2", beta_2)):
+            if not 0 <= beta < 1:
+                raise ValueError(f"expected {option} to be from 0 to below 1, received {beta}; give another.")
+        if not epsilon >= 0:
+            raise ValueError(f"expected epsilon to be 0 or more, received {epsilon}; give another.")
+        super().__init__(
+            learning_rate=learning_rate,
+            weight_decay=weight_decay,
+            exclude_from_weight_decay=exclude_from_weight_decay,
+            exclude_from_adaptation=exclude_from_adaptation,
+            min_trust_ratio=min_trust_ratio,
+            max_trust_ratio=max_trust_ratio,
+            name=name,
+            **options,
+        )
+        self.beta_1, self.beta_2, self.epsilon = float(beta_1), float(beta_2), float(epsilon)
+        self.bias_correction = bool(bias_correction)
+
+    def update_variable(
+        self, index: int, gradient: tf.Tensor, variable: Any, slots: list[Any], learning_rate: tf.Tensor
+    ) -> None:
+        """One step: moments, direction with decay, trust ratio, assignment."""
+        first, second = slots
+        dtype = variable.dtype if variable.dtype.size >= tf.float32.size else tf.float32
+        scale, epsilon = self._corrections(dtype)
+        gradient, rate = tf.cast(gradient, dtype), tf.cast(learning_rate, dtype)
+        # Assigned to in place further down.
+        weight = tf.cast(tf.convert_to_tensor(variable), dtype)
+        decay = tf.cast(self.decay_of(index), dtype)
+        if fused.can_fuse(variable):
+            with tf.device(variable.device):
+                # The direction comes with the sign of a step.
+                step = fused.adam_direction(
+                    -decay * weight,
+                    first,
+                    second,
+                    gradient,
+                    beta_1=self.beta_1,
+                    beta_2=self.beta_2,
+                    scale=scale,
+                    epsilon=epsilon,
+                )
+                fused.add_scaled(variable, rate * self._ratio(index, weight, step), step)
+            return
+        m, v = (tf.cast(tf.convert_to_tensor(slot), dtype) for slot in slots)
+        m += (gradient - m) * _one_minus(self.beta_1, dtype)
+        v += (tf.square(gradient) - v) * _one_minus(self.beta_2, dtype)
+        first.assign(tf.cast(m, first.dtype))
+        second.assign(tf.cast(v, second.dtype))
+        step = -decay * weight - scale * m / (tf.sqrt(v) + epsilon)
+        ratio = self._ratio(index, weight, step)
+        variable.assign(tf.cast(weight + rate * ratio * step, variable.dtype))
+
+    def _ratio(self, index: int, weight: tf.Tensor, step: tf.Tensor) -> tf.Tensor:
+        if not self.is_adapted(index):
+            return tf.ones([], weight.dtype)
+        size, length = norm(weight), norm(step)
+        return self.trust_ratio(size, length, size / length)
+
+    def _corrections(self, dtype: tf.DType) -> tuple[tf.Tensor, tf.Tensor]:
+        """What the direction is scaled by, and epsilon where moments are not corrected but the direction is.
+
+        1 - beta ** step loses most of float32's digits in the first steps, so that it is worked out in float64; from
+        the betas as the moments' dtype rounds them, so that the moments' weights add up to it.
+        """
+        wide = tf.float64
+        if self.bias_correction:
+            step = tf.cast(tf.convert_to_tensor(self.iterations), wide) + 1
+            betas = [tf.constant(_rounded(beta, dtype), wide) for beta in (self.beta_1, self.beta_2)]
+            first, second = (1 - tf.pow(beta, step) for beta in betas)
+        else:
+            first, second = (tf.constant((1 - _rounded(b, dtype)) / (1 - b), wide) for b in (self.beta_1, self.beta_2))
+        root = tf.sqrt(second)
+        return tf.cast(root / first, dtype), tf.cast(self.epsilon * root, dtype)
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns all arguments."""
+        return {
+            **super().get_config(),
+            "beta_1": self.beta_1,
+            "beta_2": self.beta_2,
+            "epsilon": self.epsilon,
+            "bias_correction": self.bias_correction,
+        }
+
+
+def _rounded(beta: float, dtype: tf.DType) -> float:
+    return float(np.asarray(beta, dtype.as_numpy_dtype))
+
+
+def _one_minus(beta: float, dtype: tf.DType) -> tf.Tensor:
+    return tf.constant(1 - _rounded(beta, dtype), dtype)

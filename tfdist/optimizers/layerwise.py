@@ -1,0 +1,121 @@
+"""What LAMB and LARS share: who is excluded from what, and the bounds of the trust ratio."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tfdist.keras_compat import keras_in_use
+from tfdist.keras_compat.optimizer import OptimizerBase, is_shard
+from tfdist.optimizers.exclusions import check_patterns, excluded
+from tfdist.optimizers.trust_ratio import bounded, check_bounds, quotient_or_one
+
+
+class LayerwiseOptimizer(OptimizerBase):
+    """An optimizer that moves each variable in proportion to the variable's norm.
+
+    Args:
+        learning_rate: a number or a LearningRateSchedule.
+        weight_decay: times the variable, inside the trust ratio.
+        exclude_from_weight_decay: regular expressions; variables in whose path one is found have no decay.
+        exclude_from_adaptation: the same for the trust ratio; None takes those of exclude_from_weight_decay, []
+            excludes nothing.
+        min_trust_ratio: lower bound, None for none.
+        max_trust_ratio: upper bound, None for none.
+        name: of the optimizer.
+        **options: of Keras's Optimizer.
+
+    Raises:
+        ValueError: for patterns that are a string or are found nowhere, for bounds that exclude each other, and for
+            variables in shards.
+    """
+
+    def __init__(
+        self,
+        *,
+        learning_rate: Any,
+        weight_decay: float | None,
+        exclude_from_weight_decay: Sequence[str] | None,
+        exclude_from_adaptation: Sequence[str] | None,
+        min_trust_ratio: float | None,
+        max_trust_ratio: float | None,
+        name: str,
+        **options: Any,
+    ) -> None:
+        check_bounds(min_trust_ratio, max_trust_ratio)
+        if weight_decay is not None and weight_decay < 0:
+            raise ValueError(f"expected weight_decay to be 0 or more, received {weight_decay}; give another.")
+        super().__init__(learning_rate=learning_rate, name=name, **options)
+        self.weight_decay = float(weight_decay or 0.0)
+        self.exclude_from_weight_decay = check_patterns(exclude_from_weight_decay, "exclude_from_weight_decay") or ()
+        self.exclude_from_adaptation = check_patterns(exclude_from_adaptation, "exclude_from_adaptation")
+        self.min_trust_ratio, self.max_trust_ratio = min_trust_ratio, max_trust_ratio
+        self._undecayed: frozenset[int] = frozenset()
+        self._unadapted: frozenset[int] = frozenset()
+
+    def check_variables(self, variables: list[Any], paths: list[str]) -> None:
+        """Resolves the exclusions, and refuses variables whose norm is not that of one tensor."""
+        for variable, path in zip(variables, paths, strict=True):
+            if is_shard(variable):
+                raise ValueError(
+                    f"expected whole variables, received {path!r} in shards, of which each has a norm of its own; "
+                    "create the strategy without variable_partitioner."
+                )
+        self._undecayed = excluded(self.exclude_from_weight_decay, paths, "exclude_from_weight_decay")
+        self._unadapted = (
+            self._undecayed
+            if self.exclude_from_adaptation is None
+            else excluded(self.exclude_from_adaptation, paths, "exclude_from_adaptation")
+        )
+
+    def decay_of(self, index: int) -> float:
+        """Returns the weight decay of a variable."""
+        return 0.0 if index in self._undecayed else self.weight_decay
+
+    def is_adapted(self, index: int) -> bool:
+        """Whether a variable has a trust ratio."""
+        return index not in self._unadapted
+
+    def trust_ratio(self, weight: tf.Tensor, other: tf.Tensor, quotient: tf.Tensor) -> tf.Tensor:
+        """Returns the quotient within its bounds, or 1 where one of the norms is 0."""
+        return quotient_or_one(weight, other, bounded(quotient, self.min_trust_ratio, self.max_trust_ratio))
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Any:
+        """Returns the optimizer of a config: of this class in either Keras, or of TensorFlow Addons' LAMB.
+
+        Raises:
+            ValueError: for a config of TensorFlow Addons that asks for its own decay of the learning rate.
+        """
+        return super().from_config(_translated(config), custom_objects)
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns all arguments."""
+        adaptation = self.exclude_from_adaptation
+        return {
+            **super().get_config(),
+            "weight_decay": self.weight_decay,
+            "exclude_from_weight_decay": list(self.exclude_from_weight_decay),
+            "exclude_from_adaptation": None if adaptation is None else list(adaptation),
+            "min_trust_ratio": self.min_trust_ratio,
+            "max_trust_ratio": self.max_trust_ratio,
+        }
+
+
+def _translated(config: dict[str, Any]) -> dict[str, Any]:
+    """Returns a config of this class, from one of another Keras or of TensorFlow Addons."""
+    config = dict(config)
+    if "weight_decay_rate" in config:
+        config["weight_decay"] = config.pop("weight_decay_rate")
+    if "exclude_from_layer_adaptation" in config:
+        # There an empty list means None.
+        config["exclude_from_adaptation"] = config.pop("exclude_from_layer_adaptation") or None
+    if config.pop("decay", 0.0):
+        raise ValueError("expected no decay of the learning rate in a config, received one; give a schedule instead.")
+    if keras_in_use().is_keras3:
+        # Keras 2 writes them down for itself.
+        for name in ("is_legacy_optimizer", "jit_compile"):
+            config.pop(name, None)
+    return config

@@ -1,0 +1,48 @@
+"""The trust ratio of LAMB and LARS: how far a variable moves is in proportion to its norm."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from tfdist.optimizers.fused import under_xla
+
+
+def norm(value: tf.Tensor) -> tf.Tensor:
+    """Returns the Euclidean norm of all elements, a scalar; in float32 for smaller floats.
+
+    Example:
+        >>> import tensorflow as tf
+        >>> from tfdist.optimizers.trust_ratio import norm
+        >>> float(norm(tf.constant([[3.0], [4.0]])))
+        5.0
+    """
+    if value.dtype.size < tf.float32.size:
+        value = tf.cast(value, tf.float32)
+    if not under_xla():
+        return tf.sqrt(2 * tf.nn.l2_loss(value))
+    # On CPU, XLA adds up along the last dimension one element after another, along the others many at a time.
+    leading = list(range(value.shape.rank - 1)) if value.shape.rank else []
+    return tf.sqrt(tf.reduce_sum(tf.reduce_sum(tf.square(value), leading)))
+
+
+def bounded(ratio: tf.Tensor, low: float | None, high: float | None) -> tf.Tensor:
+    """Returns the ratio within its bounds, of which None is none."""
+    if low is not None:
+        ratio = tf.maximum(ratio, tf.cast(low, ratio.dtype))
+    return ratio if high is None else tf.minimum(ratio, tf.cast(high, ratio.dtype))
+
+
+def quotient_or_one(weight: tf.Tensor, other: tf.Tensor, quotient: tf.Tensor) -> tf.Tensor:
+    """Returns the quotient where both norms are above zero, else 1: what has no size yet moves as without adaptation.
+
+    A norm that is not a number gives a quotient that is none, so that it does not pass for a small step.
+    """
+    return tf.where(tf.equal(weight, 0) | tf.equal(other, 0), tf.ones_like(quotient), quotient)
+
+
+def check_bounds(low: float | None, high: float | None) -> None:
+    """Raises ValueError for bounds that no ratio can keep."""
+    if (low is not None and low < 0) or (high is not None and high <= (low or 0)):
+        raise ValueError(
+            f"expected 0 <= min_trust_ratio < max_trust_ratio, received {low} and {high}; leave out what is not needed."
+        )

@@ -1,0 +1,62 @@
+"""LAMB against the LAMB that most programs have: TensorFlow Addons', on the leg that has it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfdist.optimizers import LAMB, create_optimizer
+
+tfa = pytest.importorskip("tensorflow_addons", reason="TensorFlow Addons ends at TensorFlow 2.15")
+
+
+def trained(optimizer):
+    rng = np.random.default_rng(3)
+    shapes = {"dense/kernel": (6, 5), "dense/bias": (5,), "norm/gamma": (5,), "conv/kernel": (3, 3, 2, 4)}
+    variables = [tf.Variable(rng.normal(size=s).astype("float32"), name=name) for name, s in shapes.items()]
+    step = tf.function(lambda grads: optimizer.apply_gradients(zip(grads, variables, strict=True)))
+    for _ in range(100):
+        step([tf.constant(rng.normal(size=s).astype("float32")) for s in shapes.values()])
+    return [variable.numpy() for variable in variables]
+
+
+@pytest.mark.parametrize(
+    ("decay", "adaptation"),
+    [(None, None), (["bias", "norm"], None), (["bias"], ["norm"]), (["bias", "gamma"], ["kernel"])],
+)
+@pytest.mark.parametrize("weight_decay", [0.0, 0.01])
+def test_a_hundred_steps_with_exclusions(decay, adaptation, weight_decay):
+    shared = {"learning_rate": 0.002, "weight_decay": weight_decay, "exclude_from_weight_decay": decay}
+    theirs = trained(tfa.optimizers.LAMB(exclude_from_layer_adaptation=adaptation, **shared))
+    ours = trained(LAMB(exclude_from_adaptation=adaptation, **shared))
+    for one, other in zip(ours, theirs, strict=True):
+        assert np.abs(one - other).max() <= 1e-6 * np.abs(other).max()
+
+
+def test_its_config_is_read():
+    theirs = tfa.optimizers.LAMB(0.01, weight_decay=0.1, beta_1=0.8, exclude_from_weight_decay=["bias"])
+    ours = LAMB.from_config(theirs.get_config())
+    assert (ours.weight_decay, ours.beta_1, ours.epsilon) == (pytest.approx(0.1), pytest.approx(0.8), 1e-6)
+    assert ours.exclude_from_weight_decay == ("bias",)
+    assert ours.exclude_from_adaptation == ("bias",)
+
+
+def test_a_model_saved_with_it_is_read(tmp_path):
+    model = tf.keras.Sequential([tf.keras.layers.Input((3,)), tf.keras.layers.Dense(2)])
+    model.compile(tfa.optimizers.LAMB(0.01, weight_decay=0.1, exclude_from_weight_decay=["bias"]), "mse")
+    model.fit(np.ones([8, 3]), np.ones([8, 2]), verbose=0)
+    model.save(tmp_path / "model.h5")
+    with tf.keras.utils.custom_object_scope({"Addons>LAMB": LAMB}):
+        read = tf.keras.models.load_model(tmp_path / "model.h5")
+    assert isinstance(read.optimizer, LAMB)
+    assert read.optimizer.exclude_from_weight_decay == ("bias",)
+    assert np.array_equal(read.get_weights()[0], model.get_weights()[0])
+    read.fit(np.ones([8, 3]), np.ones([8, 2]), verbose=0)
+
+
+def test_it_can_be_had_by_name():
+    made = create_optimizer(
+        "tfa_lamb", learning_rate=0.1, global_batch_size=256, steps_per_epoch=1, epochs=1, weight_decay=0.1
+    )
+    assert isinstance(made, tfa.optimizers.LAMB)

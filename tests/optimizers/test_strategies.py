@@ -1,0 +1,76 @@
+"""Each optimizer makes the same steps on several replicas and workers as on one device."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+PROGRAM = """
+import json, sys
+import numpy as np
+import tfdist
+from tfdist.optimizers import create_optimizer
+
+name, devices = sys.argv[1], int(sys.argv[2])
+strategy = tfdist.create_strategy(name, devices=devices) if devices else tfdist.create_strategy(name)
+import tensorflow as tf
+
+rng = np.random.default_rng(0)
+x, y = rng.normal(size=(40, 6)).astype("float32"), rng.normal(size=(40, 2)).astype("float32")
+for optimizer, decay in (("lamb", 0.1), ("lars", 0.01), ("sgd", 0.01)):
+    tf.keras.utils.set_random_seed(0)
+    with strategy.scope():
+        layers = [tf.keras.layers.Input((6,)), tf.keras.layers.Dense(8, "tanh"), tf.keras.layers.Dense(2)]
+        model = tf.keras.Sequential(layers)
+        model.compile(
+            create_optimizer(
+                optimizer,
+                learning_rate=0.02,
+                global_batch_size=16,
+                base_batch_size=16,
+                steps_per_epoch=3,
+                epochs=4,
+                warmup_epochs=1,
+                decay="cosine",
+                weight_decay=decay,
+                exclude=["bias"],
+            ),
+            "mse",
+        )
+    # The last batch is not full.
+    model.fit(tf.data.Dataset.from_tensor_slices((x, y)).batch(16), epochs=4, verbose=0)
+    print("WEIGHTS", optimizer, json.dumps([w.tolist() for w in model.get_weights()]), flush=True)
+"""
+
+
+def weights(finished):
+    assert finished.code == 0, finished.err
+    lines = [line.partition("WEIGHTS ")[2] for line in finished.out.splitlines() if "WEIGHTS " in line]
+    return [(name, json.loads(values)) for name, _, values in (line.partition(" ") for line in lines)]
+
+
+@pytest.fixture(scope="module")
+def expected(module_children):
+    found = dict(weights(module_children.run(PROGRAM, "one_device", "0")))
+    assert found.keys() == {"lamb", "lars", "sgd"}
+    return found
+
+
+def compare(found, expected, times=1):
+    assert len(found) == times * len(expected)
+    for name, values in found:
+        for one, other in zip(values, expected[name], strict=True):
+            assert np.abs(np.subtract(one, other)).max() <= 1e-5 * np.abs(other).max()
+
+
+@pytest.mark.parametrize("name", ["mirrored", "central_storage"])
+def test_on_two_replicas(name, expected, children):
+    compare(weights(children.run(PROGRAM, name, "2")), expected)
+
+
+def test_on_two_workers(expected, children, tmp_path):
+    (tmp_path / "program.py").write_text(PROGRAM)
+    command = ["-m", "tfdist", "launch", "--workers", "2", "--timeout-seconds", "100", str(tmp_path / "program.py")]
+    compare(weights(children.start_command(*command, "multi_worker_mirrored", "0").end()), expected, times=2)

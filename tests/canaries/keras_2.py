@@ -110,6 +110,18 @@ outcome(lambda: bool(model.fit(data(), verbose=0)))
         outcome="OUTCOME raised ValueError",
     ),
     Canary(
+        mends=("learning_rate_without_aggregation",),
+        shows="a schedule of the learning rate fails on central storage",
+        program="""
+strategy = central_storage()
+with strategy.scope():
+    model = model_of()
+    model.compile(keras.optimizers.SGD(keras.optimizers.schedules.ExponentialDecay(0.1, 1, 0.5)), "mse")
+outcome(lambda: bool(model.fit(data(), verbose=0)))
+""",
+        outcome="OUTCOME raised ValueError",
+    ),
+    Canary(
         mends=("jit_compile_on_several_devices",),
         shows="jit_compile fails",
         program=stock.JIT_COMPILE,

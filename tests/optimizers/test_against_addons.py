@@ -15,7 +15,12 @@ def trained(optimizer):
     rng = np.random.default_rng(3)
     shapes = {"dense/kernel": (6, 5), "dense/bias": (5,), "norm/gamma": (5,), "conv/kernel": (3, 3, 2, 4)}
     variables = [tf.Variable(rng.normal(size=s).astype("float32"), name=name) for name, s in shapes.items()]
-    step = tf.function(lambda grads: optimizer.apply_gradients(zip(grads, variables, strict=True)))
+    optimizer.build(variables) if hasattr(optimizer, "build") else optimizer._create_all_weights(variables)
+
+    @tf.function
+    def step(grads):
+        optimizer.apply_gradients(zip(grads, variables, strict=True))
+
     for _ in range(100):
         step([tf.constant(rng.normal(size=s).astype("float32")) for s in shapes.values()])
     return [variable.numpy() for variable in variables]
@@ -42,17 +47,40 @@ def test_its_config_is_read():
     assert ours.exclude_from_adaptation == ("bias",)
 
 
-def test_a_model_saved_with_it_is_read(tmp_path):
-    model = tf.keras.Sequential([tf.keras.layers.Input((3,)), tf.keras.layers.Dense(2)])
-    model.compile(tfa.optimizers.LAMB(0.01, weight_decay=0.1, exclude_from_weight_decay=["bias"]), "mse")
-    model.fit(np.ones([8, 3]), np.ones([8, 2]), verbose=0)
-    model.save(tmp_path / "model.h5")
-    with tf.keras.utils.custom_object_scope({"Addons>LAMB": LAMB}):
-        read = tf.keras.models.load_model(tmp_path / "model.h5")
-    assert isinstance(read.optimizer, LAMB)
-    assert read.optimizer.exclude_from_weight_decay == ("bias",)
-    assert np.array_equal(read.get_weights()[0], model.get_weights()[0])
-    read.fit(np.ones([8, 3]), np.ones([8, 2]), verbose=0)
+SAVE = """
+import sys
+import numpy as np, tensorflow as tf, tensorflow_addons as tfa
+
+model = tf.keras.Sequential([tf.keras.layers.Input((3,)), tf.keras.layers.Dense(2)])
+model.compile(tfa.optimizers.LAMB(0.01, weight_decay=0.1, exclude_from_weight_decay=["bias"]), "mse")
+model.fit(np.ones([8, 3]), np.ones([8, 2]), verbose=0)
+model.save(sys.argv[1])
+print(model.get_weights()[0].tolist())
+"""
+
+
+@pytest.mark.parametrize("ending", ["h5", "keras"])
+def test_a_model_saved_with_it_is_read_where_it_is_not(ending, children, tmp_path):
+    path = str(tmp_path / f"model.{ending}")
+    saved = children.run(SAVE, path)
+    assert saved.code == 0
+    read = children.run(
+        """
+        import sys
+        import numpy as np, tensorflow as tf
+        from tfdist.optimizers import LAMB
+
+        model = tf.keras.models.load_model(sys.argv[1], custom_objects={"Addons>LAMB": LAMB})
+        assert "tensorflow_addons" not in sys.modules
+        assert isinstance(model.optimizer, LAMB)
+        assert model.optimizer.exclude_from_weight_decay == ("bias",)
+        print(model.get_weights()[0].tolist())
+        model.fit(np.ones([8, 3]), np.ones([8, 2]), verbose=0)
+        """,
+        path,
+    )
+    assert read.code == 0
+    assert read.out.splitlines()[-1] == saved.out.splitlines()[-1]
 
 
 def test_it_can_be_had_by_name():

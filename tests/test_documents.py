@@ -11,7 +11,7 @@ import pytest
 from absl import flags
 
 from tests.processes import ROOT, run
-from tfdist.bench.input import main as bench_input
+from tfdist.bench import main as bench
 from tfdist.flags import define_flags
 from tfdist.launch.args import parse
 from tfdist.train.cli import check_flags
@@ -52,9 +52,9 @@ def test_command_lines_are_right(line: str, tmp_path: Path, monkeypatch: pytest.
             define_flags(flag_values=values)
             assert values(words[1:])[1:] == []
             check_flags(values)
-        elif words[:3] == ["tfdist", "bench", "input"]:
+        elif words[:2] == ["tfdist", "bench"]:
             with pytest.raises(SystemExit) as ended:
-                bench_input([*words[3:], "--help"])
+                bench([*words[2:], "--help"])
             assert ended.value.code == 0
         elif words[0] == "pip":
             extra = re.search(r"\[(.*)\]", command)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from absl import flags
 
+from tfdist._optimizer_names import DECAYS, OPTIMIZERS, SCALINGS
 from tfdist._strategy_names import STRATEGY_NAMES
 from tfdist.allreduce import AllReduceOptions
 from tfdist.allreduce.options import ALGORITHMS, COMPRESSIONS
@@ -108,9 +109,36 @@ def _define_strategy_flags(fv: flags.FlagValues) -> None:
 def _define_training_flags(fv: flags.FlagValues) -> None:
     flags.DEFINE_integer("global_batch_size", 64, "Records a step, over all replicas.", lower_bound=1, flag_values=fv)
     flags.DEFINE_integer("epochs", 20, "Passes over the training data.", lower_bound=1, flag_values=fv)
-    flags.DEFINE_enum("optimizer", "adam", ("adam", "adamw", "rmsprop", "sgd"), "Optimizer.", flag_values=fv)
-    flags.DEFINE_float("learning_rate", 1e-3, "Learning rate.", lower_bound=0, flag_values=fv)
-    flags.DEFINE_float("momentum", 0.9, "Momentum of sgd.", lower_bound=0, upper_bound=1, flag_values=fv)
+    flags.DEFINE_enum("optimizer", "adam", OPTIMIZERS, "Optimizer.", flag_values=fv)
+    flags.DEFINE_float("learning_rate", 1e-3, "Learning rate, at --base_batch_size.", lower_bound=0, flag_values=fv)
+    flags.DEFINE_float(
+        "momentum", None, "Momentum of sgd and lars; 0.9 if left out.", lower_bound=0, upper_bound=1, flag_values=fv
+    )
+    flags.DEFINE_enum(
+        "learning_rate_scaling",
+        "none",
+        SCALINGS,
+        "How the rate grows with --global_batch_size; auto: linear for sgd and lars, sqrt for the others.",
+        flag_values=fv,
+    )
+    flags.DEFINE_integer(
+        "base_batch_size", 256, "Batch that --learning_rate suits, where it is scaled.", lower_bound=1, flag_values=fv
+    )
+    flags.DEFINE_float("warmup_epochs", 0.0, "Epochs in which the rate grows.", lower_bound=0, flag_values=fv)
+    flags.DEFINE_enum("learning_rate_decay", "none", DECAYS, "How the rate goes to 0 in all epochs.", flag_values=fv)
+    flags.DEFINE_float(
+        "weight_decay",
+        None,
+        "Of sgd, adamw, lars, lamb; if left out 0.004 for adamw, else 0.",
+        lower_bound=0,
+        flag_values=fv,
+    )
+    flags.DEFINE_list(
+        "exclude_from_weight_decay",
+        [],
+        "Regular expressions over the paths of variables without decay, and without the trust ratio of lars and lamb.",
+        flag_values=fv,
+    )
     flags.DEFINE_enum(
         "precision", "float32", ("float32", "mixed_bfloat16", "mixed_float16"), "Precision policy.", flag_values=fv
     )

@@ -171,6 +171,7 @@ class TestRecipe:
                 {"decay": "steps"},
                 "expected decay to be one of none, linear, cosine, polynomial, received 'steps'",
             ),
+            ("lamb", {"momentum": 0.5}, "expected no momentum for lamb, received 0.5; take sgd or lars."),
             ("lamb", {"exclude": "bias"}, "expected exclude to be a list of regular expressions, received 'bias'"),
             ("adam", {"weight_decay": 0.1}, r"expected no weight_decay and no exclude for adam, received 0.1 and \[\]"),
             (

@@ -112,7 +112,15 @@ def test_help_lists_every_flag(flag, ran, capsys):
     [
         (
             ["--optimizer=adam", "--momentum=0.5"],
-            "expected no --momentum with --optimizer=adam, received 0.5; only sgd",
+            "expected no --momentum with --optimizer=adam, received 0.5; only sgd, lars take it, leave it out.",
+        ),
+        (
+            ["--optimizer=rmsprop", "--weight_decay=0.1"],
+            "expected no --weight_decay with --optimizer=rmsprop, received 0.1; only sgd, adamw, lars, lamb,",
+        ),
+        (
+            ["--base_batch_size=32"],
+            "expected no --base_batch_size with --learning_rate_scaling=none, received 32; add --learning_rate_scal",
         ),
         (
             [

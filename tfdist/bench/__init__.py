@@ -1,4 +1,4 @@
-"""The measuring stick: `tfdist bench input`."""
+"""The measuring stick: `tfdist bench input` and `tfdist bench optimizer`."""
 
 from __future__ import annotations
 
@@ -6,13 +6,16 @@ import importlib
 import sys
 from collections.abc import Sequence
 
-BENCHMARKS = {"input": "records a second, stalls and bytes read of input pipelines"}
+BENCHMARKS = {
+    "input": "records a second, stalls and bytes read of input pipelines",
+    "optimizer": "time of a step of each optimizer, beside what the memory allows",
+}
 
 
 def main(argv: Sequence[str]) -> int:
     """Runs `tfdist bench NAME ...` and returns its exit code."""
     if not argv or argv[0] in ("--help", "-h"):
-        rows = "\n".join(f"  {name:<8}{what}" for name, what in BENCHMARKS.items())
+        rows = "\n".join(f"  {name:<11}{what}" for name, what in BENCHMARKS.items())
         print(f"usage: tfdist bench NAME ...\n\nbenchmarks:\n{rows}\n\n`tfdist bench NAME --help` says more.")
         return 0 if argv else 2
     if argv[0] not in BENCHMARKS:

@@ -1,4 +1,4 @@
-"""Mends Keras 2's learning-rate schedules on central storage, whose current rate TensorFlow does not let replicas write.
+"""Mends Keras 2's schedules of the learning rate on central storage: TensorFlow does not let replicas write the rate.
 
 The variable that holds the rate has no aggregation. Every replica works out the same rate from the step; the first
 one's is kept. Source: _BaseOptimizer._compute_current_learning_rate in Keras 2; we know of no upstream issue.
@@ -24,7 +24,7 @@ def _defect_present() -> bool:
 def _with_aggregation(stock: Callable) -> Callable:
     def compute_current_learning_rate(self: Any) -> Any:
         rate = getattr(self, "_current_learning_rate", None)
-        if type(rate).__name__ == "AggregatingVariable":
+        if rate is not None and type(rate).__name__ == "AggregatingVariable":
             rate._aggregation = tf.VariableAggregation.ONLY_FIRST_REPLICA
         return stock(self)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 import tensorflow as tf
@@ -19,6 +21,12 @@ def is_shard(variable: Any) -> bool:
     held = getattr(variable, "value", variable) if keras_in_use().is_keras3 else variable
     candidates = [variable] if callable(held) else [variable, held]
     return any(hasattr(one, "_sharded_container") or type(one).__name__ == "ShardedVariable" for one in candidates)
+
+
+def compute_dtype(variable: Any) -> tf.DType:
+    """Returns the dtype that a variable's step is worked out in: float32 for smaller floats."""
+    dtype = tf.as_dtype(getattr(variable, "true_dtype", variable.dtype))
+    return dtype if dtype.size >= tf.float32.size else tf.float32
 
 
 class OptimizerBase(tf.keras.optimizers.Optimizer):
@@ -43,6 +51,7 @@ class OptimizerBase(tf.keras.optimizers.Optimizer):
             super().__init__(name=name, **options)
             self._learning_rate = self._build_learning_rate(learning_rate)
         self._slots: list[list[Any]] = []
+        self._shared: dict[tf.DType, Any] = {}
 
     def build(self, variables: Any) -> None:
         """Makes the slots of all variables.
@@ -78,23 +87,54 @@ class OptimizerBase(tf.keras.optimizers.Optimizer):
             index = self._index_dict[self._var_key(variable)]
             slots = [slot[index] for slot in self._slots]
             learning_rate = self.learning_rate
+        dtype = compute_dtype(variable)
+        shared = self._shared[dtype] if dtype in self._shared else self.prepare_step(dtype, learning_rate)
         # Slices of one row are added up: what follows is the dense step.
-        gradient = tf.convert_to_tensor(gradient)
-        self.update_variable(index, gradient, variable, slots, tf.convert_to_tensor(learning_rate))
+        gradient = tf.cast(tf.convert_to_tensor(gradient), dtype)
+        self.update_variable(index, gradient, variable, slots, shared)
 
-    def update_variable(
-        self, index: int, gradient: tf.Tensor, variable: Any, slots: list[Any], learning_rate: tf.Tensor
-    ) -> None:
+    def prepare_step(self, dtype: tf.DType, learning_rate: Any) -> Any:
+        """Works out once what a step of all variables shares.
+
+        Args:
+            dtype: that the variables' step is worked out in.
+            learning_rate: of this step.
+        """
+        return tf.cast(tf.convert_to_tensor(learning_rate), dtype)
+
+    def update_variable(self, index: int, gradient: tf.Tensor, variable: Any, slots: list[Any], shared: Any) -> None:
         """Makes one step of one variable.
 
         Args:
             index: of the variable among all.
-            gradient: dense, of the variable's shape.
+            gradient: dense, of the variable's shape, and of the dtype that the step is worked out in.
             variable: to be assigned to.
             slots: of the variable, in the order of SLOTS.
-            learning_rate: of this step.
+            shared: what prepare_step returned for that dtype.
         """
         raise NotImplementedError
+
+    def _backend_update_step(self, grads: Any, trainable_variables: Any, learning_rate: Any) -> None:
+        """Keras 3's update of all variables."""
+        with self._sharing(trainable_variables, learning_rate):
+            super()._backend_update_step(grads, trainable_variables, learning_rate)
+
+    def _internal_apply_gradients(self, grads_and_vars: Any) -> Any:
+        """Keras 2's update of all variables."""
+        grads_and_vars = list(grads_and_vars)
+        with self._sharing([variable for _, variable in grads_and_vars], self.learning_rate):
+            return super()._internal_apply_gradients(grads_and_vars)
+
+    @contextlib.contextmanager
+    def _sharing(self, variables: Any, learning_rate: Any) -> Iterator[None]:
+        shared = {dtype: self.prepare_step(dtype, learning_rate) for dtype in {compute_dtype(v) for v in variables}}
+        # Not by assignment: Keras would track what is assigned.
+        self._shared.update(shared)
+        try:
+            yield
+        finally:
+            # Tensors of this graph are of no use in another.
+            self._shared.clear()
 
     def _apply_weight_decay(self, variables: Any) -> None:
         """Nothing: decay is part of the update, not a step of its own."""

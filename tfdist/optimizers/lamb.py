@@ -87,17 +87,18 @@ class LAMB(LayerwiseOptimizer):
         self.beta_1, self.beta_2, self.epsilon = float(beta_1), float(beta_2), float(epsilon)
         self.bias_correction = bool(bias_correction)
 
-    def update_variable(
-        self, index: int, gradient: tf.Tensor, variable: Any, slots: list[Any], learning_rate: tf.Tensor
-    ) -> None:
+    def prepare_step(self, dtype: tf.DType, learning_rate: Any) -> Any:
+        """The learning rate, the scale of the direction, and epsilon."""
+        return super().prepare_step(dtype, learning_rate), *self._corrections(dtype)
+
+    def update_variable(self, index: int, gradient: tf.Tensor, variable: Any, slots: list[Any], shared: Any) -> None:
         """One step: moments, direction with decay, trust ratio, assignment."""
         first, second = slots
-        dtype = variable.dtype if variable.dtype.size >= tf.float32.size else tf.float32
-        scale, epsilon = self._corrections(dtype)
-        gradient, rate = tf.cast(gradient, dtype), tf.cast(learning_rate, dtype)
+        rate, scale, epsilon = shared
+        dtype = gradient.dtype
         # Assigned to in place further down.
         weight = tf.cast(tf.convert_to_tensor(variable), dtype)
-        decay = tf.cast(self.decay_of(index), dtype)
+        decay = tf.constant(self.decay_of(index), dtype)
         if fused.can_fuse(variable):
             with tf.device(variable.device):
                 # The direction comes with the sign of a step.

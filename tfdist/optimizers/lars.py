@@ -91,20 +91,17 @@ class LARS(LayerwiseOptimizer):
         self.momentum, self.eeta, self.epsilon = float(momentum), float(eeta), float(epsilon)
         self.nesterov, self.classic_momentum = bool(nesterov), bool(classic_momentum)
 
-    def update_variable(
-        self, index: int, gradient: tf.Tensor, variable: Any, slots: list[Any], learning_rate: tf.Tensor
-    ) -> None:
+    def update_variable(self, index: int, gradient: tf.Tensor, variable: Any, slots: list[Any], shared: Any) -> None:
         """One step: trust ratio, velocity, assignment."""
         (velocity,) = slots
-        dtype = variable.dtype if variable.dtype.size >= tf.float32.size else tf.float32
-        gradient, rate = tf.cast(gradient, dtype), tf.cast(learning_rate, dtype)
+        rate, dtype = shared, gradient.dtype
         weight = tf.cast(tf.convert_to_tensor(variable), dtype)
         if self.classic_momentum:
             rate *= self._ratio(index, weight, gradient, decay=self.decay_of(index))
             self._classic_step(index, gradient, variable, velocity, weight, rate)
             return
         gradient = self._decayed(index, gradient, weight)
-        moved = self.momentum * tf.cast(velocity, dtype) + gradient
+        moved = self.momentum * tf.cast(tf.convert_to_tensor(velocity), dtype) + gradient
         velocity.assign(tf.cast(moved, velocity.dtype))
         direction = gradient + self.momentum * moved if self.nesterov else moved
         rate *= self._ratio(index, weight, direction, decay=0.0)
@@ -120,7 +117,7 @@ class LARS(LayerwiseOptimizer):
         dtype, decay = gradient.dtype, self.decay_of(index)
         if not fused.can_fuse(variable):
             gradient = self._decayed(index, gradient, weight)
-            moved = self.momentum * tf.cast(velocity, dtype) - rate * gradient
+            moved = self.momentum * tf.cast(tf.convert_to_tensor(velocity), dtype) - rate * gradient
             velocity.assign(tf.cast(moved, velocity.dtype))
             step = self.momentum * moved - rate * gradient if self.nesterov else moved
             variable.assign(tf.cast(weight + step, variable.dtype))
@@ -150,7 +147,10 @@ class LARS(LayerwiseOptimizer):
         if not self.is_adapted(index):
             return tf.ones([], weight.dtype)
         size, length = norm(weight), norm(measured)
-        return self.trust_ratio(size, length, self.eeta * size / (length + decay * size + self.epsilon))
+        # What is nothing costs nothing: a small variable's step is mostly what its operations cost.
+        divisor = length + decay * size if decay else length
+        divisor = divisor + self.epsilon if self.epsilon else divisor
+        return self.trust_ratio(size, length, self.eeta * size / divisor)
 
     def get_config(self) -> dict[str, Any]:
         """Returns all arguments."""

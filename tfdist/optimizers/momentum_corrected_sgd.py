@@ -67,15 +67,13 @@ class MomentumCorrectedSGD(OptimizerBase):
         """Resolves the exclusions."""
         self._undecayed = excluded(self.exclude_from_weight_decay, paths, "exclude_from_weight_decay")
 
-    def update_variable(
-        self, index: int, gradient: tf.Tensor, variable: Any, slots: list[Any], learning_rate: tf.Tensor
-    ) -> None:
-        """V = momentum * v + g + decay * w, then w = w - rate * v."""
+    def update_variable(self, index: int, gradient: tf.Tensor, variable: Any, slots: list[Any], shared: Any) -> None:
+        """Adds gradient and decay to the velocity, then moves by rate times velocity."""
         (velocity,) = slots
-        gradient = tf.cast(gradient, variable.dtype)
+        rate, dtype = shared, gradient.dtype
+        weight = tf.cast(tf.convert_to_tensor(variable), dtype)
         if self.weight_decay and index not in self._undecayed:
-            gradient += self.weight_decay * tf.convert_to_tensor(variable)
-        rate = tf.cast(learning_rate, variable.dtype)
+            gradient += self.weight_decay * weight
         if fused.can_fuse(variable):
             fused.apply_momentum(
                 variable,
@@ -87,9 +85,10 @@ class MomentumCorrectedSGD(OptimizerBase):
                 rate_inside=False,
             )
             return
-        moved = velocity.assign(self.momentum * velocity + gradient)
+        moved = self.momentum * tf.cast(tf.convert_to_tensor(velocity), dtype) + gradient
+        velocity.assign(tf.cast(moved, velocity.dtype))
         direction = gradient + self.momentum * moved if self.nesterov else moved
-        variable.assign_sub(rate * direction)
+        variable.assign(tf.cast(weight - rate * direction, variable.dtype))
 
     def get_config(self) -> dict[str, Any]:
         """Returns all arguments."""

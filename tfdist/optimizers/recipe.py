@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from tfdist._optimizer_names import DECAYS, OPTIMIZERS, SCALINGS
 from tfdist.keras_compat import keras
-from tfdist.optimizers.names import DECAYS, OPTIMIZERS, SCALINGS
 from tfdist.optimizers.scaling import epochs_to_steps, scale_learning_rate
 from tfdist.optimizers.warmup import LinearWarmup
 
@@ -25,9 +25,9 @@ def create_optimizer(
     scaling: str = "auto",
     warmup_epochs: float = 0,
     decay: str = "none",
-    weight_decay: float = 0.0,
+    weight_decay: float | None = None,
     exclude: Sequence[str] = (),
-    momentum: float = 0.9,
+    momentum: float | None = None,
     **options: Any,
 ) -> Any:
     """Returns an optimizer with its scaled learning rate, warmup and decay.
@@ -42,13 +42,14 @@ def create_optimizer(
         scaling: linear, sqrt, none, or auto: linear for sgd and lars, sqrt for the others.
         warmup_epochs: how long the rate grows; 0 for none. Need not be whole.
         decay: none, linear, cosine, or polynomial (of degree 2), to 0.
-        weight_decay: of sgd (added to the gradient), adamw (a step of its own), lars and lamb (inside the trust ratio).
+        weight_decay: of sgd (added to the gradient), adamw (a step of its own), lars and lamb (inside the trust ratio);
+            None is Keras's 0.004 for adamw, else 0.
         exclude: regular expressions; variables in whose path one is found have neither decay nor trust ratio.
-        momentum: of sgd, rmsprop and lars.
+        momentum: of sgd and lars; None is 0.9.
         **options: of the optimizer itself, such as clipnorm, nesterov or jit_compile.
 
     Raises:
-        ValueError: for an unknown name, rule or decay; a weight decay or exclusions that the optimizer has no use for;
+        ValueError: for an unknown name, rule or decay; a weight decay, momentum or exclusions that an optimizer cannot use;
             a warmup longer than the training; TensorFlow Addons missing.
 
     Example:
@@ -60,7 +61,7 @@ def create_optimizer(
         >>> type(optimizer).__name__
         'LAMB'
     """
-    _check(name, scaling, decay, epochs, warmup_epochs, weight_decay, exclude)
+    _check(name, scaling, decay, epochs, warmup_epochs, weight_decay, exclude, momentum)
     rule = _RULES.get(name, "sqrt") if scaling == "auto" else scaling
     rate: Any = learning_rate
     if rule != "none":
@@ -75,7 +76,14 @@ def create_optimizer(
 
 
 def _check(
-    name: str, scaling: str, decay: str, epochs: float, warmup_epochs: float, weight_decay: float, exclude: Any
+    name: str,
+    scaling: str,
+    decay: str,
+    epochs: float,
+    warmup_epochs: float,
+    weight_decay: float | None,
+    exclude: Any,
+    momentum: float | None,
 ) -> None:
     for option, value, known in (
         ("name", name, OPTIMIZERS),
@@ -91,6 +99,8 @@ def _check(
             f"expected no weight_decay and no exclude for {name}, received {weight_decay} and {list(exclude)}; "
             "take adamw or lamb."
         )
+    if name not in ("sgd", "lars") and momentum is not None:
+        raise ValueError(f"expected no momentum for {name}, received {momentum}; take sgd or lars.")
     if epochs <= 0 or not 0 <= warmup_epochs <= epochs:
         raise ValueError(
             f"expected epochs above 0 and warmup_epochs from 0 to {epochs}, received {epochs} and {warmup_epochs}; "
@@ -108,19 +118,28 @@ def _decayed(rate: float, decay: str, steps: int) -> Any:
 
 
 def _optimizer(
-    name: str, rate: Any, *, weight_decay: float, exclude: list[str], momentum: float, options: dict[str, Any]
+    name: str,
+    rate: Any,
+    *,
+    weight_decay: float | None,
+    exclude: list[str],
+    momentum: float | None,
+    options: dict[str, Any],
 ) -> Any:
     optimizers = keras().optimizers
     if name == "adam":
         return optimizers.Adam(rate, **options)
     if name == "rmsprop":
-        return optimizers.RMSprop(rate, momentum=momentum, **options)
+        return optimizers.RMSprop(rate, **options)
     if name == "adamw":
-        adamw = optimizers.AdamW(rate, weight_decay=weight_decay, **options)
+        if weight_decay is not None:
+            options = {**options, "weight_decay": weight_decay}
+        adamw = optimizers.AdamW(rate, **options)
         if exclude:
             adamw.exclude_from_weight_decay(var_names=exclude)
         return adamw
-    excluded: dict[str, Any] = {"exclude_from_weight_decay": exclude, "weight_decay": weight_decay}
+    excluded: dict[str, Any] = {"exclude_from_weight_decay": exclude, "weight_decay": weight_decay or 0.0}
+    momentum = 0.9 if momentum is None else momentum
     if name == "sgd":
         from tfdist.optimizers.momentum_corrected_sgd import MomentumCorrectedSGD
 

@@ -37,7 +37,7 @@ def quotient_or_one(weight: tf.Tensor, other: tf.Tensor, quotient: tf.Tensor) ->
 
     A norm that is not a number gives a quotient that is none, so that it does not pass for a small step.
     """
-    return tf.where(tf.equal(weight, 0) | tf.equal(other, 0), tf.ones_like(quotient), quotient)
+    return tf.where(tf.equal(tf.minimum(weight, other), 0), tf.ones([], quotient.dtype), quotient)
 
 
 def check_bounds(low: float | None, high: float | None) -> None:

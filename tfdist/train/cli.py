@@ -59,10 +59,20 @@ def check_flags(values: flags.FlagValues) -> None:
             )
         if not given and name in takes:
             raise ValueError(f"expected --{name} with --data={values.data}, received none; add it.")
-    if values["momentum"].present and values.optimizer != "sgd":
+    for name, takers in (
+        ("momentum", ("sgd", "lars")),
+        ("weight_decay", ("sgd", "adamw", "lars", "lamb", "tfa_lamb")),
+        ("exclude_from_weight_decay", ("sgd", "adamw", "lars", "lamb", "tfa_lamb")),
+    ):
+        if values[name].present and values.optimizer not in takers:
+            raise ValueError(
+                f"expected no --{name} with --optimizer={values.optimizer}, received {values[name].value}; "
+                f"only {', '.join(takers)} take it, leave it out."
+            )
+    if values["base_batch_size"].present and values.learning_rate_scaling == "none":
         raise ValueError(
-            f"expected no --momentum with --optimizer={values.optimizer}, received {values.momentum}; "
-            "only sgd takes it, leave it out."
+            f"expected no --base_batch_size with --learning_rate_scaling=none, received {values.base_batch_size}; "
+            "add --learning_rate_scaling=auto, or leave it out."
         )
     if values.data_dir and values.data == "tfrecord":
         raise ValueError(

@@ -46,7 +46,7 @@ def run(values: flags.FlagValues, *, started: float) -> int:
             sync_batch_norm=values.sync_batch_norm,
         )
         model.compile(
-            optimizer=_optimizer(values),
+            optimizer=_optimizer(values, steps),
             loss=keras().losses.SparseCategoricalCrossentropy(from_logits=True),
             metrics=["accuracy"],
         )
@@ -132,12 +132,20 @@ def _load_data(values: flags.FlagValues) -> Any:
     )
 
 
-def _optimizer(values: flags.FlagValues) -> Any:
-    from tfdist.keras_compat import keras
+def _optimizer(values: flags.FlagValues, steps: int) -> Any:
+    from tfdist.optimizers import create_optimizer
 
-    optimizers = keras().optimizers
-    if values.optimizer == "sgd":
-        return optimizers.SGD(values.learning_rate, momentum=values.momentum)
-    return {"adam": optimizers.Adam, "adamw": optimizers.AdamW, "rmsprop": optimizers.RMSprop}[values.optimizer](
-        values.learning_rate
+    return create_optimizer(
+        values.optimizer,
+        learning_rate=values.learning_rate,
+        global_batch_size=values.global_batch_size,
+        base_batch_size=values.base_batch_size,
+        scaling=values.learning_rate_scaling,
+        steps_per_epoch=steps,
+        epochs=values.epochs,
+        warmup_epochs=values.warmup_epochs,
+        decay=values.learning_rate_decay,
+        weight_decay=values.weight_decay,
+        exclude=values.exclude_from_weight_decay,
+        momentum=values.momentum,
     )

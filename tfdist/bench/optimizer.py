@@ -1,0 +1,175 @@
+"""`tfdist bench optimizer`: time of a step of each optimizer, beside what the memory allows."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tfdist.bench.optimizer_shapes import MODELS
+
+# Variable, gradient and slots read, variable and slots written; LAMB and LARS read for their norms as well.
+STREAMS = {"SGD": 5, "Adam": 7, "AdamW": 7, "keras Lamb": 10, "TFA LAMB": 10, "LAMB": 10, "LARS": 7}
+
+
+def optimizers() -> dict[str, Any]:
+    """Returns the optimizers that this installation has, each with weight decay where it is usual."""
+    from tfdist.keras_compat import keras
+    from tfdist.optimizers import LAMB, LARS
+
+    theirs = keras().optimizers
+    found: dict[str, Any] = {
+        "SGD": theirs.SGD(1e-6, momentum=0.9),
+        "Adam": theirs.Adam(1e-6),
+        "AdamW": theirs.AdamW(1e-6, weight_decay=0.01),
+    }
+    if hasattr(theirs, "Lamb"):
+        found["keras Lamb"] = theirs.Lamb(1e-6, weight_decay=0.01)
+    if importlib.util.find_spec("tensorflow_addons"):
+        import tensorflow_addons
+
+        found["TFA LAMB"] = tensorflow_addons.optimizers.LAMB(1e-6, weight_decay=0.01)
+    found["LAMB"] = LAMB(1e-6, weight_decay=0.01)
+    found["LARS"] = LARS(1e-6, weight_decay=1e-4)
+    found["LARS, no decay"] = LARS(1e-6)
+    return found
+
+
+def measure(model: str, runs: int, steps: int) -> list[dict[str, Any]]:
+    """Makes steps of every optimizer in turn; returns a row of medians for each."""
+    import numpy as np
+    import tensorflow as tf
+
+    rng = np.random.default_rng(0)
+    shapes = MODELS[model]()
+    variables = [tf.Variable(rng.normal(size=shape).astype("float32"), name=f"v{i}") for i, shape in enumerate(shapes)]
+    gradients = [tf.constant(rng.normal(size=shape).astype("float32")) for shape in shapes]
+    size = sum(4 * int(np.prod(shape)) for shape in shapes)
+
+    def stepper(optimizer: Any, jit_compile: bool) -> Callable[[], Any]:
+        @tf.function(jit_compile=jit_compile)
+        def step() -> None:
+            optimizer.apply_gradients(zip(gradients, variables, strict=True))
+
+        return step
+
+    @tf.function
+    def add() -> None:
+        for variable, gradient in zip(variables, gradients, strict=True):
+            variable.assign_add(gradient)
+
+    cases: dict[tuple[str, bool], Callable[[], Any]] = {("add", False): add}
+    for name, optimizer in optimizers().items():
+        if hasattr(optimizer, "build"):
+            optimizer.build(variables)
+        else:
+            # The first step of an optimizer before TensorFlow 2.11 makes its slots, which XLA cannot.
+            optimizer.apply_gradients(zip(gradients, variables, strict=True))
+        cases |= {(name, jit): stepper(optimizer, jit) for jit in (False, True)}
+    times: dict[tuple[str, bool], list[float]] = {case: [] for case in cases}
+    for number in range(-1, runs):
+        for case, step in cases.items():
+            begin = time.perf_counter()
+            for _ in range(steps):
+                step()
+            # The first round traces, compiles and warms up.
+            if number >= 0:
+                times[case].append(1000 * (time.perf_counter() - begin) / steps)
+        print(".", end="", file=sys.stderr, flush=True)
+    print(file=sys.stderr)
+    # Reads both and writes one.
+    milliseconds_per_stream = statistics.median(times.pop(("add", False))) / 3
+    return [
+        {
+            "model": model,
+            "optimizer": name,
+            "jit_compile": jit,
+            "milliseconds": statistics.median(found),
+            "limit": STREAMS[name.partition(",")[0]] * milliseconds_per_stream,
+            "gigabytes_per_second": size / milliseconds_per_stream / 1e6,
+        }
+        for (name, jit), found in times.items()
+    ]
+
+
+def table(rows: list[dict[str, Any]]) -> Any:
+    """Returns the rows as a table of rich."""
+    import rich.box
+    from rich.table import Table
+
+    result = Table(box=rich.box.SIMPLE_HEAD)
+    for title in ("model", "optimizer", "ms", "ms, jit_compile", "limit ms", "best / Adam jit", "best / SGD jit"):
+        result.add_column(title, justify="left" if title in ("model", "optimizer") else "right")
+    found = {(row["model"], row["optimizer"], row["jit_compile"]): row["milliseconds"] for row in rows}
+    for row in rows:
+        if row["jit_compile"]:
+            continue
+        model, name = row["model"], row["optimizer"]
+        both = [found[model, name, jit] for jit in (False, True)]
+        ratios = [min(both) / found[model, other, True] for other in ("Adam", "SGD")]
+        numbers = (*(f"{value:.1f}" for value in (*both, row["limit"])), *(f"{ratio:.2f}" for ratio in ratios))
+        result.add_row(model, name, *numbers)
+    return result
+
+
+def plot(rows: list[dict[str, Any]], path: Path) -> None:
+    """Draws the time of a step with and without jit_compile, and the limit."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    models = list(dict.fromkeys(row["model"] for row in rows))
+    figure, axes = pyplot.subplots(1, len(models), figsize=(5 * len(models), 4.5), squeeze=False)
+    for axis, model in zip(axes[0], models, strict=True):
+        names = list(dict.fromkeys(row["optimizer"] for row in rows if row["model"] == model))
+        for shift, jit in ((-0.2, False), (0.2, True)):
+            heights = [row["milliseconds"] for row in rows if row["model"] == model and row["jit_compile"] == jit]
+            places = [number + shift for number in range(len(names))]
+            axis.bar(places, heights, 0.4, label="jit_compile" if jit else "without jit_compile")
+        limits = [row["limit"] for row in rows if row["model"] == model and not row["jit_compile"]]
+        axis.plot(range(len(names)), limits, "k_", markersize=28, label="bytes moved / bandwidth")
+        axis.set_xticks(range(len(names)), names, rotation=45, ha="right")
+        axis.set_title(model)
+        axis.set_ylabel("milliseconds a step")
+    axes[0, 0].legend()
+    figure.tight_layout()
+    figure.savefig(path, dpi=120)
+    pyplot.close(figure)
+
+
+def main(argv: list[str]) -> int:
+    """Runs the command line; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="tfdist bench optimizer", description=__doc__)
+    parser.add_argument("--model", action="append", choices=tuple(MODELS), help="whose variables; default: all")
+    parser.add_argument("--runs", type=int, default=9, help="alternating runs, of which the median is taken")
+    parser.add_argument("--steps", type=int, default=3, help="of a run")
+    parser.add_argument(
+        "--output", type=Path, default=Path("bench-optimizer"), help="folder of optimizer.json and optimizer.png"
+    )
+    arguments = parser.parse_args(argv)
+    if min(arguments.runs, arguments.steps) < 1:
+        parser.error("expected --runs and --steps of at least 1")
+    try:
+        import matplotlib  # noqa: F401  It is missed before a quarter of an hour of measuring.
+    except ImportError:
+        parser.exit(
+            2, "tfdist bench optimizer: expected matplotlib for the plot, found none; pip install 'tfdist[bench]'.\n"
+        )
+    from rich.console import Console
+
+    rows = [row for model in arguments.model or MODELS for row in measure(model, arguments.runs, arguments.steps)]
+    arguments.output.mkdir(parents=True, exist_ok=True)
+    (arguments.output / "optimizer.json").write_text(json.dumps(rows, indent=1))
+    plot(rows, arguments.output / "optimizer.png")
+    Console(width=110).print(table(rows))
+    bandwidths = {row["model"]: row["gigabytes_per_second"] for row in rows}
+    said = ", ".join(f"{name} {value:.0f} GB/s" for name, value in bandwidths.items())
+    print(f"limit is streams x bytes over the bandwidth of variable.assign_add ({said}); {arguments.output}")
+    return 0

@@ -74,3 +74,12 @@ def test_on_two_workers(expected, children, tmp_path):
     (tmp_path / "program.py").write_text(PROGRAM)
     command = ["-m", "tfdist", "launch", "--workers", "2", "--timeout-seconds", "100", str(tmp_path / "program.py")]
     compare(weights(children.start_command(*command, "multi_worker_mirrored", "0").end()), expected, times=2)
+
+
+def test_on_a_parameter_server(expected, children, tmp_path):
+    """One worker, whose steps come in order."""
+    (tmp_path / "program.py").write_text(PROGRAM)
+    command = ["-m", "tfdist", "launch", "--workers", "1", "--ps", "1", "--timeout-seconds", "100"]
+    compare(
+        weights(children.start_command(*command, str(tmp_path / "program.py"), "parameter_server", "0").end()), expected
+    )

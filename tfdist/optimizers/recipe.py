@@ -49,7 +49,7 @@ def create_optimizer(
         **options: of the optimizer itself, such as clipnorm, nesterov or jit_compile.
 
     Raises:
-        ValueError: for an unknown name, rule or decay; a weight decay, momentum or exclusions that an optimizer cannot use;
+        ValueError: for an unknown name, rule or decay; decay, momentum or exclusions that an optimizer cannot use;
             a warmup longer than the training; TensorFlow Addons missing.
 
     Example:

@@ -7,7 +7,7 @@ Each optimizer has the same tuning budget: three learning rates at a batch of 25
     python benchmarks/large_batch.py --output large-batch --write docs/large_batch.md
 
 Runs that are in the output folder already are not repeated. Needs the data set of the Debian package
-dataset-fashion-mnist, or Keras downloads it.
+dataset-fashion-mnist, or what keras.datasets.fashion_mnist.load_data() has downloaded.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import concurrent.futures
 import dataclasses
-import gzip
 import json
 import multiprocessing
 import os
@@ -26,7 +25,6 @@ from typing import Any
 BATCHES = (32, 256, 1024, 4096, 8192)
 # Where the rate of each batch is tuned.
 TUNED = {32: 256, 256: 256, 1024: 256, 4096: 4096, 8192: 4096}
-DEBIAN = Path("/usr/share/datasets/fashion-mnist")
 HELD_OUT = 5_000
 
 
@@ -72,35 +70,19 @@ METHODS = {
 }
 
 
-def load() -> tuple[Any, Any, Any, Any]:
-    """Images and labels of the training set, held-out ones last, and of the test set."""
-    import numpy as np
-
-    if not DEBIAN.is_dir():
-        import tensorflow as tf
-
-        (x, y), (u, v) = tf.keras.datasets.fashion_mnist.load_data()
-        return x[..., None], y, u[..., None], v
-
-    def read(name: str, skip: int) -> Any:
-        return np.frombuffer(gzip.decompress((DEBIAN / name).read_bytes()), np.uint8, offset=skip)
-
-    x, y = read("train-images-idx3-ubyte.gz", 16).reshape(-1, 28, 28, 1), read("train-labels-idx1-ubyte.gz", 8)
-    u, v = read("t10k-images-idx3-ubyte.gz", 16).reshape(-1, 28, 28, 1), read("t10k-labels-idx1-ubyte.gz", 8)
-    return x, y, u, v
-
-
 def train(method: str, batch: int, rate: float, seed: int, epochs: int) -> dict[str, float]:
     """Trains once and returns the accuracy on held-out images and on the test set."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     import tensorflow as tf
 
     from tfdist.optimizers import create_optimizer
+    from tfdist.train.data import fashion_mnist_images
 
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.config.threading.set_inter_op_parallelism_threads(1)
     tf.keras.utils.set_random_seed(seed)
-    x, y, u, v = load()
+    images_of = fashion_mnist_images()
+    (x, y), (u, v) = images_of["train"], images_of["eval"]
     count = len(x) - HELD_OUT
     steps = count // batch
     chosen = METHODS[method]

@@ -81,30 +81,34 @@ def digits(data_dir: str | None) -> ImageData:
 
 
 def fashion_mnist(data_dir: str | None) -> ImageData:
+    """Returns Fashion-MNIST as files that are written once."""
+    return _write_once("fashion_mnist", lambda: fashion_mnist_images(data_dir), data_dir)
+
+
+def fashion_mnist_images(data_dir: str | None = None) -> Splits:
     """Returns Fashion-MNIST, 70,000 images of 28 x 28 in 10 classes, from its four .gz files.
 
     They are looked for in data_dir, where Debian's package dataset-fashion-mnist puts them, and where Keras keeps what
     it has downloaded.
+
+    Raises:
+        FileNotFoundError: names the places.
     """
     folders = [*([data_dir] if data_dir else []), *_FASHION_MNIST_FOLDERS]
-
-    def load() -> Splits:
-        for folder in folders:
-            if os.path.exists(os.path.join(folder, "train-images-idx3-ubyte.gz")):
-                return {
-                    split: (
-                        _read_idx(f"{folder}/{prefix}-images-idx3-ubyte.gz")[..., None],
-                        _read_idx(f"{folder}/{prefix}-labels-idx1-ubyte.gz"),
-                    )
-                    for split, prefix in (("train", "train"), ("eval", "t10k"))
-                }
-        raise FileNotFoundError(
-            f"expected train-images-idx3-ubyte.gz and its three companions, found none in {', '.join(folders)}; "
-            "install Debian's dataset-fashion-mnist, call keras.datasets.fashion_mnist.load_data() once, or name their "
-            "folder with --data_dir."
-        )
-
-    return _write_once("fashion_mnist", load, data_dir)
+    for folder in folders:
+        if os.path.exists(os.path.join(folder, "train-images-idx3-ubyte.gz")):
+            return {
+                split: (
+                    _read_idx(f"{folder}/{prefix}-images-idx3-ubyte.gz")[..., None],
+                    _read_idx(f"{folder}/{prefix}-labels-idx1-ubyte.gz"),
+                )
+                for split, prefix in (("train", "train"), ("eval", "t10k"))
+            }
+    raise FileNotFoundError(
+        f"expected train-images-idx3-ubyte.gz and its three companions, found none in {', '.join(folders)}; "
+        "install Debian's dataset-fashion-mnist, call keras.datasets.fashion_mnist.load_data() once, or name their "
+        "folder with --data_dir."
+    )
 
 
 def synthetic(data_dir: str | None, *, image_shape: tuple[int, int, int], num_classes: int) -> ImageData:

@@ -136,7 +136,7 @@ def _define_training_flags(fv: flags.FlagValues) -> None:
     flags.DEFINE_list(
         "exclude_from_weight_decay",
         [],
-        "Regular expressions over the paths of variables without decay, and without the trust ratio of lars and lamb.",
+        "Regular expressions over the paths of variables without decay (sgd) and trust ratio (lars, lamb).",
         flag_values=fv,
     )
     flags.DEFINE_enum(

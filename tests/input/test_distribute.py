@@ -111,6 +111,21 @@ class TestTraining:
         assert epochs(7) == epochs(7)
         assert epochs(0) != epochs(7)
 
+    def test_one_file_is_shuffled_among_the_whole_buffer(self, write):
+        """Of a shard with one segment the window is the shard's whole share of the buffer."""
+        dataset = distribute_files(
+            create_strategy("one_device"), write(800), parse_fn=number, global_batch_size=8, shuffle_buffer=400
+        )
+        first = flat(values(itertools.islice(dataset, 40)))
+        # Each of 8 shards of 100 shuffles among its first 50.
+        assert max(value % 100 for value in first) > 40
+
+    def test_as_many_canonical_shards_as_files_are_enough(self, write):
+        files = write(64, num_shards=4)
+        batches = global_batches(files, 1, steps=8, global_batch_size=8, policy="files")
+        assert sorted(flat(batches)) == list(range(64))
+        assert global_batches(files, 4, steps=8, global_batch_size=8, policy="files") == batches
+
     def test_the_parsed_structure_is_kept(self, write):
         strategy = create_strategy("one_device")
         x, y = next(iter(distribute_files(strategy, write(4), parse_fn=pair, global_batch_size=4)))
@@ -237,7 +252,8 @@ class TestOrder:
     @pytest.mark.parametrize("training", [True, False])
     def test_it_is_the_same_on_1_2_4_and_8_pipelines(self, policy, training, unequal):
         def read(pipelines, **more):
-            options = {"global_batch_size": 16, "policy": policy, "training": training, "seed": 3}
+            options = {"global_batch_size": 16, "policy": policy, "training": training}
+            options |= {"seed": 3} if training else {}
             return global_batches(unequal, pipelines, steps=50 if training else None, **options, **more)
 
         expected = read(1)
@@ -473,6 +489,50 @@ class TestBadInput:
         assert sorted(flat(batches)) == list(range(70))
         assert f"tfdist.input: left out 30 records of '{corrupt}' from record 70 on, which" in capfd.readouterr().err
 
+    def test_pipelines_that_skip_end_together(self, corrupt):
+        """Without the lost records one of them would make fewer steps, and the others would wait for it."""
+        batches = global_batches([corrupt], 2, global_batch_size=4, training=False, skip_corrupt=True)
+        assert len(batches) == 25
+        seen = flat(batches)
+        assert len(set(seen)) == len(seen) < 100
+
+    def test_a_first_record_that_is_corrupt(self, tmp_path):
+        names = write_tfrecords((b"%d" % i for i in range(40)), str(tmp_path / "bad"), num_shards=2)
+        content = bytearray(Path(names[0]).read_bytes())
+        content[12] ^= 255
+        Path(names[0]).write_bytes(content)
+        options = {"global_batch_size": 3, "training": False}
+        message = f"expected whole records, received one that cannot be read: record 0 of {names[0]}; write the file"
+        with pytest.raises(ValueError, match="^" + re.escape(message)):
+            global_batches(names, 1, **options)
+        assert set(flat(global_batches(names, 1, skip_corrupt=True, **options))) >= set(range(1, 40, 2))
+
+    def test_a_reader_that_fails_is_named(self, tmp_path):
+        (tmp_path / "lines.txt").write_text("1\n2\nthree\n4")
+        options = {
+            "reader": lambda name: tf.data.TextLineDataset(name).map(number),
+            "parse_fn": lambda value: value,
+            "global_batch_size": 2,
+        }
+        name = str(tmp_path / "lines.txt")
+        with pytest.raises(ValueError, match=rf"^expected records in '{name}', but the reader raised InvalidArgument"):
+            global_batches([name], 1, **options)
+
+    def test_a_shape_that_nothing_says(self, write):
+        """What Python works out has no static shape, not even a rank."""
+
+        def parse(record):
+            size = tf.cast(number(record) % 2 + 1, tf.int32)
+            return tf.py_function(lambda n: tf.zeros([n]), [size], tf.float32)
+
+        dataset = distribute_files(
+            create_strategy("one_device"), write(9), parse_fn=parse, global_batch_size=4, training=False
+        )
+        with pytest.raises(
+            tf.errors.InvalidArgumentError, match=r"expected parse_fn to give shape \[1\] for every rec"
+        ):
+            list(dataset)
+
     def test_a_file_that_comes_twice(self, write):
         (name,) = write(9)
         with pytest.raises(ValueError, match=f"^expected every file once, received '{name}' twice; leave one out."):
@@ -528,7 +588,10 @@ class TestBadInput:
                 {"policy": "replicate", "training": False},
                 "expected a policy that reads every record once for evaluation",
             ),
-            ({"policy": "files"}, "expected at least 4 files, one for each shard, received 1; write more files"),
+            (
+                {"policy": "files", "state": InputState(canonical_shards=4)},
+                "expected at least 4 files, one for each shard, received 1; write more files",
+            ),
             (
                 {"compression": "GZIP", "reader": tf.data.TextLineDataset},
                 "expected compression or a reader, received b",
@@ -540,6 +603,15 @@ class TestBadInput:
             ({"shuffle_buffer": -1}, "expected shuffle_buffer to be 0 or more, received -1; 0 does not shuffle."),
             ({"num_threads": 0}, "expected num_threads to be at least 1, received 0; leave it out."),
             ({"compression": "ZIP"}, "expected compression to be '', 'GZIP' or None, received 'ZIP'; leave it out."),
+            (
+                {"training": False, "seed": 1},
+                "expected no seed and no shuffle_buffer for evaluation, which does not shuffle, received 1 and None",
+            ),
+            ({"skip_corrupt": True, "drop_remainder": True}, "expected skip_corrupt without drop_remainder, whose ba"),
+            (
+                {"skip_corrupt": True, "reader": tf.data.TextLineDataset},
+                "expected skip_corrupt without a reader, which may skip by itself, received both",
+            ),
             ({"cache": True, "skip_corrupt": True}, "expected cache or skip_corrupt, received both; write the files"),
             ({"seed": 1, "state": InputState()}, "expected seed or state, received both, 1 and InputState(seed=0, "),
             (

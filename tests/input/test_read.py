@@ -60,7 +60,7 @@ def test_all_shards_together_read_every_record_once_and_go_on_anywhere(folder, d
         (name,) = write_tfrecords((b"%d" % j for j in range(total, total + size)), f"{folder}/f{i}", num_shards=1)
         total += size
         names.append(name)
-    files, indexes, _ = count_files([f for f in find_files(names) if f.size], Source(), agree=None, share=slice(None))
+    files, indexes, _ = count_files([f for f in find_files(names) if f.size], Source(), agree=None)
     plan = plan_shards(files, num_shards)
     table = ShardTable(plan, indexes)
     assert table.seekable
@@ -83,7 +83,7 @@ def test_all_shards_together_read_every_record_once_and_go_on_anywhere(folder, d
 
 def test_epochs_and_seeds_differ_and_neighbours_do_not_stay_together(folder):
     (name,) = write_tfrecords((b"%d" % i for i in range(4000)), f"{folder}/long", num_shards=1)
-    _, indexes, _ = count_files(find_files([name]), Source(), agree=None, share=slice(None))
+    _, indexes, _ = count_files(find_files([name]), Source(), agree=None)
     table = ShardTable(plan_shards([File(name=name, size=1, records=4000)], 1), indexes)
 
     def read(seed, epoch):

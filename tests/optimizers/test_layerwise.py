@@ -155,7 +155,9 @@ class TestRefusals:
         [
             (LAMB, {"beta_1": 1.0}, "expected beta_1 to be from 0 to below 1, received 1.0"),
             (LAMB, {"beta_2": -0.1}, "expected beta_2 to be from 0 to below 1, received -0.1"),
-            (LAMB, {"epsilon": -1.0}, "expected epsilon to be 0 or more, received -1.0"),
+            (LAMB, {"epsilon": 0.0}, "expected epsilon above 0, received 0.0; an element without gradient would"),
+            (LAMB, {"beta_2": 1 - 1e-9}, "expected beta_2 to be from 0 to below 1, received 0.999999999"),
+            (MomentumCorrectedSGD, {"weight_decay": -1.0}, "expected weight_decay to be 0 or more, received -1.0"),
             (LAMB, {"weight_decay": -0.1}, "expected weight_decay to be 0 or more, received -0.1"),
             (LAMB, {"min_trust_ratio": 2.0, "max_trust_ratio": 1.0}, "expected 0 <= min_trust_ratio < max_trust_ratio"),
             (LARS, {"momentum": 1.0}, "expected momentum to be from 0 to below 1, received 1.0"),
@@ -221,6 +223,14 @@ class TestFiles:
         assert again.get_config() == made.get_config()
 
     @ALL
+    def test_a_checkpoint_after_a_step_of_ones_own(self, kind, tmp_path):
+        held, optimizer = variables(w=[1.0, 2.0]), kind(0.1)
+        for _ in range(2):
+            stepped(optimizer, held, [tf.constant([1.0, 1.0])])
+            path = tf.train.Checkpoint(optimizer=optimizer).save(str(tmp_path / "checkpoint"))
+        assert any("iteration" in name for name, _ in tf.train.list_variables(path))
+
+    @ALL
     @pytest.mark.parametrize("way", ["keras", "checkpoint"])
     def test_training_goes_on_where_it_was(self, kind, way, tmp_path):
         x, y = rows()
@@ -267,6 +277,23 @@ class TestFiles:
             if not keras_in_use().is_keras3:
                 config.pop(only_in_keras_3, None)
         assert LAMB.from_config(config).weight_decay == 0.0
+
+
+@pytest.mark.skipif(keras_in_use().is_keras3, reason="only Keras 2 compiles the step of each variable by itself")
+@ALL
+def test_what_keras_2_compiles_by_itself_has_the_rate_of_each_step(kind):
+    """It does so by default where there is a GPU."""
+    found = []
+    for jit_compile in (False, True):
+        optimizer, held = kind(LinearWarmup(0.1, 5)), variables(w=[1.0, 2.0, 3.0])
+        optimizer.jit_compile = jit_compile
+        step = tf.function(lambda gradient, o=optimizer, h=held: o.apply_gradients([(gradient, h[0])]) and None)
+        for number in range(5):
+            gradient = tf.constant([1.0, 2.0, 3.0])
+            stepped(optimizer, held, [gradient]) if number % 2 else step(gradient)
+        found.append(held[0].numpy())
+    assert np.allclose(*found, rtol=1e-6)
+    assert not np.allclose(found[0], [1.0, 2.0, 3.0])
 
 
 def test_a_loss_scale_optimizer_leaves_out_a_step_that_is_no_number():

@@ -69,12 +69,18 @@ class TestWarmup:
                 {"start": 2},
                 "expected start to be from 0 to 1, received 2; it is a share of the learning rate",
             ),
+            ((lambda step: 0.1, 5), {}, "expected learning_rate to be a number or a schedule, received <function"),
             (("fast", 5), {}, "expected learning_rate to be a number or a schedule, received 'fast'"),
         ],
     )
     def test_refusals(self, arguments, options, message):
         with pytest.raises(ValueError, match="^" + message):
             LinearWarmup(*arguments, **options)
+
+    @pytest.mark.parametrize("rate", [1, np.float32(1.0)])
+    def test_numbers_of_any_kind(self, rate):
+        assert rates(LinearWarmup(rate, 2), [0, 1]) == [0.5, 1.0]
+        assert LinearWarmup(rate, 0)(0).dtype == tf.float32
 
     def test_an_optimizer_takes_it(self):
         weight = tf.Variable([1.0])
@@ -139,7 +145,7 @@ class TestRecipe:
         [("sgd", MomentumCorrectedSGD, 0.4), ("lars", LARS, 0.4), ("lamb", LAMB, 0.2), ("adamw", None, 0.2)],
     )
     def test_each_optimizer_has_the_rule_of_its_authors(self, name, kind, rate):
-        made = create_optimizer(name, weight_decay=0.01, exclude=["bias"], **RECIPE)
+        made = create_optimizer(name, weight_decay=0.01, exclude=["bias"] if kind else [], **RECIPE)
         assert isinstance(made, kind or tf.keras.optimizers.AdamW)
         assert float(np.asarray(made.learning_rate)) == pytest.approx(rate)
 
@@ -157,6 +163,10 @@ class TestRecipe:
         made = create_optimizer("lars", scaling="none", warmup_epochs=1, decay=decay, **RECIPE)
         assert rates(made._learning_rate, [50]) == pytest.approx([halfway], rel=1e-4)
 
+    def test_a_warmup_of_less_than_a_step_is_one(self):
+        made = create_optimizer("lamb", scaling="none", warmup_epochs=0.01, **RECIPE)
+        assert made._learning_rate.warmup_steps == 1
+
     def test_options_reach_the_optimizer(self):
         made = create_optimizer("lars", momentum=0.8, nesterov=True, clipnorm=3.0, **RECIPE)
         assert (made.momentum, made.nesterov, made.clipnorm) == (0.8, True, 3.0)
@@ -173,7 +183,9 @@ class TestRecipe:
             ),
             ("lamb", {"momentum": 0.5}, "expected no momentum for lamb, received 0.5; take sgd or lars."),
             ("lamb", {"exclude": "bias"}, "expected exclude to be a list of regular expressions, received 'bias'"),
-            ("adam", {"weight_decay": 0.1}, r"expected no weight_decay and no exclude for adam, received 0.1 and \[\]"),
+            ("adam", {"weight_decay": 0.1}, "expected no weight_decay for adam, received 0.1; take adamw or lamb."),
+            ("adamw", {"exclude": ["bias"]}, r"expected no exclude for adamw, received \['bias'\]; take sgd, lars or"),
+            ("adamw", {"weight_decay": -1.0}, "expected weight_decay to be 0 or more, received -1.0; give another."),
             (
                 "lamb",
                 {"warmup_epochs": 11},

@@ -33,8 +33,8 @@ def distribute_files(
     global_batch_size: int,
     training: bool = True,
     policy: str = "auto",
-    shuffle_buffer: int = 10_000,
-    seed: int = 0,
+    shuffle_buffer: int | None = None,
+    seed: int | None = None,
     state: InputState | None = None,
     drop_remainder: bool = False,
     reader: Reader | None = None,
@@ -64,8 +64,8 @@ def distribute_files(
         training: whether to shuffle and repeat.
         policy: who reads what, see plan_shards. `replicate` is for training: every pipeline goes through everything, in
             an order of its own.
-        shuffle_buffer: how many records all pipelines together shuffle among.
-        seed: decides the order of files and records.
+        shuffle_buffer: for training, how many records all pipelines together shuffle among; None is 10,000.
+        seed: for training, decides the order of files and records; None is 0.
         state: where to begin, instead of seed: exactly what an uninterrupted run would have seen from there.
         drop_remainder: whether to leave out batches that are not full, so that shapes are static. Which records are
             left out changes with the epoch.
@@ -93,6 +93,12 @@ def distribute_files(
         >>> dataset.steps_per_epoch, [batch.numpy().tolist() for batch in dataset]
         (3, [[1.0], [2.0], [3.0]])
     """
+    if not training and (seed is not None or shuffle_buffer is not None):
+        raise ValueError(
+            f"expected no seed and no shuffle_buffer for evaluation, which does not shuffle, received {seed} and "
+            f"{shuffle_buffer}; leave them out."
+        )
+    shuffle_buffer = 10_000 if shuffle_buffer is None else shuffle_buffer
     state = _state_of(state, seed)
     _check_numbers(strategy, global_batch_size, shuffle_buffer, policy, training, num_threads)
     found = find_files(files)
@@ -105,6 +111,9 @@ def distribute_files(
         raise ValueError(
             "expected cache or skip_corrupt, received both; write the files again without what is corrupt."
         )
+    if skip_corrupt and (drop_remainder or reader is not None):
+        other = "drop_remainder, whose batches are full" if drop_remainder else "a reader, which may skip by itself"
+        raise ValueError(f"expected skip_corrupt without {other}, received both; leave out one of them.")
     source = Source(compression=compression, reader=reader, skip_corrupt=skip_corrupt)
     num_pipelines, own = _place(strategy)
     in_sync = not isinstance(strategy, tf.distribute.ParameterServerStrategy)
@@ -117,12 +126,14 @@ def distribute_files(
         raise ValueError(
             f"expected no canonical_shards with policy 'replicate', received {state.canonical_shards}; leave it out."
         )
-    together = in_sync and num_pipelines > 1
+    # Processes that each have a view of their own; a TPU's or parameter servers' coordinator sees everything.
+    together = num_pipelines > 1 and isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)
     known, indexes, how = count_files(
         found,
         source,
         agree=functools.partial(_sum_over_workers, strategy) if together else None,
-        share=slice(own, None, num_pipelines) if together else slice(None),
+        worker=own if together else 0,
+        num_workers=num_pipelines if together else 1,
     )
     records = sum(file.records or 0 for file in known)
     if records < (global_batch_size if training else 1):
@@ -130,7 +141,7 @@ def distribute_files(
             f"expected at least {'one global batch of ' + str(global_batch_size) if training else 1} records in "
             f"{len(known)} files, received {records}; add files, or lower global_batch_size."
         )
-    parse = Parser(parse_fn, next(file.name for file in known if file.records), source)
+    parse = Parser(parse_fn, [file.name for file in known if file.records], source)
 
     @functools.cache
     def layout(pipelines: int) -> Layout:
@@ -143,6 +154,8 @@ def distribute_files(
             asked=state.canonical_shards,
             drop_remainder=drop_remainder,
             in_sync=in_sync,
+            # Records that turn out to be lost leave steps that are not full.
+            is_exact=not skip_corrupt,
         )
 
     buffer = shuffle_buffer if training else 0
@@ -227,10 +240,15 @@ class Layout:
         asked: int | None,
         drop_remainder: bool,
         in_sync: bool,
+        is_exact: bool,
     ) -> Layout:
         """Deals files into canonical shards for steps of so many rows."""
-        shards = num_pipelines if policy == "replicate" else choose_canonical_shards(rows, num_pipelines, asked)
-        plan = plan_shards([file for file in files if file.size], shards, policy=policy)
+        full_files = [file for file in files if file.size]
+        shards = num_pipelines
+        if policy != "replicate":
+            most = len(full_files) if policy == "files" else None
+            shards = choose_canonical_shards(rows, num_pipelines, asked, most=most)
+        plan = plan_shards(full_files, shards, policy=policy)
         table = ShardTable(plan, indexes)
         each = rows // shards
         full, partial = table.records // each, -(-table.records // each)
@@ -243,7 +261,7 @@ class Layout:
                 f"expected at least {each} records in each of {shards} canonical shards with drop_remainder=True, "
                 f"received {table.records.min()}; lower global_batch_size, or use the policy 'records'."
             )
-        is_even = bool((full.reshape([num_pipelines, -1]) >= steps[:, None]).all())
+        is_even = is_exact and bool((full.reshape([num_pipelines, -1]) >= steps[:, None]).all())
         return cls(plan=plan, table=table, rows=each, pipeline_steps=steps, in_sync=in_sync, is_even=is_even)
 
     @property
@@ -275,8 +293,10 @@ class Pipeline:
 
     def dataset(self, parse: Parser, *, training: bool, shuffle_buffer: int, cache: bool) -> tf.data.Dataset:
         """Returns the batches of each replica in turn, step by step."""
-        window = max(1, shuffle_buffer // len(self._layout.plan.shards) // OPEN_FILES)
-        order = Order(seed=self._state.seed, group=OPEN_FILES, window=window)
+        shards = self._layout.plan.shards
+        group = min(OPEN_FILES, max(len(shard) for shard in shards))
+        window = max(1, shuffle_buffer // len(shards) // group)
+        order = Order(seed=self._state.seed, group=group, window=window)
         if not shuffle_buffer:
             order = Order(seed=None, group=1, window=max(64, self._layout.rows))
         first = self._own * self._shards
@@ -295,7 +315,7 @@ class Pipeline:
         if self._layout.is_even:
             parsed = steps.rebatch(chunk).map(parse, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
             return parsed.rebatch(self._batch, drop_remainder=True).prefetch(tf.data.AUTOTUNE)
-        padded = tf.data.Dataset.zip((steps.ragged_batch(self._shards), self._padding())).map(self._pad)
+        padded = tf.data.Dataset.zip((steps.ragged_batch(self._shards), self._padding(parse.file))).map(self._pad)
         parsed = padded.rebatch(chunk).map(
             lambda records, is_row: (parse(records), is_row),
             num_parallel_calls=tf.data.AUTOTUNE,
@@ -322,10 +342,9 @@ class Pipeline:
         last = _FOREVER if training else state.epoch + 1
         return tf.data.Dataset.range(state.epoch, last).flat_map(epoch_of).prefetch(2)
 
-    def _padding(self) -> tf.data.Dataset:
+    def _padding(self, file: str) -> tf.data.Dataset:
         """Any record, for ever: it fills the batches of the last steps until they are parsed."""
-        names = [segment.file for shard in self._layout.plan.shards for segment in shard if segment.records]
-        record = tf.data.Dataset.from_tensors(tf.constant(names[0])).flat_map(self._source.first)
+        record = tf.data.Dataset.from_tensors(tf.constant(file)).flat_map(self._source.first)
         # What is read ahead completes the cache also for one step.
         return record.cache().prefetch(2).repeat()
 
@@ -359,10 +378,10 @@ def _without_padding(batch: Any, is_row: tf.Tensor) -> Any:
     return tf.nest.map_structure(cut, batch)
 
 
-def _state_of(state: InputState | None, seed: int) -> InputState:
-    if state is not None and seed:
+def _state_of(state: InputState | None, seed: int | None) -> InputState:
+    if state is not None and seed is not None:
         raise ValueError(f"expected seed or state, received both, {seed} and {state}; give the seed to InputState.")
-    return InputState(seed=seed) if state is None else state
+    return InputState(seed=seed or 0) if state is None else state
 
 
 def _check_numbers(

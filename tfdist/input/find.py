@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -58,7 +59,12 @@ def compression_of(files: Sequence[File]) -> str:
 
 
 def count_files(
-    files: Sequence[File], source: Source, *, agree: Callable[[np.ndarray], np.ndarray] | None, share: slice
+    files: Sequence[File],
+    source: Source,
+    *,
+    agree: Callable[[np.ndarray], np.ndarray] | None,
+    worker: int = 0,
+    num_workers: int = 1,
 ) -> tuple[list[File], dict[str, RecordIndex], str]:
     """Returns the files with their counts, their indexes, and where the counts are from.
 
@@ -66,10 +72,12 @@ def count_files(
         files: found.
         source: how they are read.
         agree: adds up an array over all workers; None where there is one.
-        share: which of the files without an index this worker counts.
+        worker: number of this worker.
+        num_workers: how many there are, each of which counts a part of the files without an index.
 
     Raises:
-        ValueError: for a file that its index does not fit, and a truncated one, by name and record.
+        ValueError: for a file that its index does not fit, a truncated one, by name and record, and workers that see
+            different files.
     """
     indexes = {} if source.reader is not None else read_indexes([file.name for file in files])
     for file in files:
@@ -79,10 +87,15 @@ def count_files(
                 f"expected {index.size} bytes in {file.name!r}, as its index says, received {file.size}; the file is "
                 "truncated or was written anew: write both again, or delete the index."
             )
-    missing = [file for file in files if file.name not in indexes and file.records is None]
+    unknown = [file.name not in indexes and file.records is None for file in files]
+    if agree is not None:
+        _check_same_files(files, agree, worker, num_workers)
+        # An index that only some workers have: all of them count.
+        unknown = (agree(np.array(unknown, np.int64)) > 0).tolist()
+    missing = [file for file, is_unknown in zip(files, unknown, strict=True) if is_unknown]
     counts = np.zeros([len(missing)], np.int64)
     error: ValueError | None = None
-    for i in range(len(missing))[share]:
+    for i in range(worker, len(missing), num_workers):
         try:
             counts[i], index = _count(missing[i], source)
         except ValueError as failure:
@@ -112,10 +125,33 @@ def count_files(
     return known, indexes, how
 
 
+def _check_same_files(
+    files: Sequence[File], agree: Callable[[np.ndarray], np.ndarray], worker: int, num_workers: int
+) -> None:
+    """Raises ValueError on every worker if any of them has found other files, sizes or counts."""
+    text = repr([(file.name, file.size, file.records) for file in files])
+    seen = np.zeros([num_workers, 2], np.int64)
+    seen[worker] = len(files), int.from_bytes(hashlib.sha256(text.encode()).digest()[:7], "big")
+    seen = agree(seen)
+    others = [i for i in range(num_workers) if (seen[i] != seen[0]).any()]
+    if others:
+        raise ValueError(
+            f"expected the same files on every worker, received {seen[0][0]} on worker 0 and "
+            f"{seen[others[0]][0]} on worker {others[0]}, or other names or sizes; give all workers the same files."
+        )
+
+
 def _count(file: File, source: Source) -> tuple[int, RecordIndex | None]:
     if not file.size:
         return 0, RecordIndex(records=0, size=0)
     if source.reader is None:
         index = count(file.name, compression=source.compression)
         return index.records, index
-    return int(source.reader(tf.constant(file.name)).reduce(tf.constant(0, tf.int64), lambda n, _: n + 1)), None
+    try:
+        records = source.reader(tf.constant(file.name)).reduce(tf.constant(0, tf.int64), lambda n, _: n + 1)
+    except tf.errors.OpError as error:
+        raise ValueError(
+            f"expected records in {file.name!r}, but the reader raised {type(error).__name__}: "
+            f"{str(error.message).splitlines()[0]}; mend the file, or the reader."
+        ) from error
+    return int(records), None

@@ -30,7 +30,7 @@ def inspect(pattern: str, *, num_pipelines: int, policy: str = "auto", global_ba
         )
     files = find_files(pattern)
     source = Source(compression=compression_of(files))
-    files, indexes, how = count_files(files, source, agree=None, share=slice(None))
+    files, indexes, how = count_files(files, source, agree=None)
     shards = num_pipelines
     if global_batch_size is not None:
         if global_batch_size < 1 or global_batch_size % num_pipelines:
@@ -38,7 +38,8 @@ def inspect(pattern: str, *, num_pipelines: int, policy: str = "auto", global_ba
                 f"expected global_batch_size to be a multiple of the {num_pipelines} pipelines, received "
                 f"{global_batch_size}; take another."
             )
-        shards = choose_canonical_shards(global_batch_size, num_pipelines)
+        most = sum(file.size > 0 for file in files) if policy == "files" else None
+        shards = choose_canonical_shards(global_batch_size, num_pipelines, most=most)
     plan = plan_shards([file for file in files if file.size] or files, shards, policy=policy)
     records, size = sum(file.records or 0 for file in files), sum(file.size for file in files)
     kind = f"{source.compression or 'uncompressed'} TFRecord"

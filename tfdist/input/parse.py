@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -18,18 +18,19 @@ class Parser:
 
     Args:
         parse_fn: maps one record to an example.
-        file: whose first record is parsed at once, where the user watches: a mistake in parse_fn is met here.
-        source: how the file is read.
+        files: the first record of the first one is parsed at once, where the user watches: a mistake in parse_fn is met
+            here.
+        source: how files are read.
 
     Raises:
-        ValueError: says what parse_fn raised.
+        ValueError: says what parse_fn raised, or which file's first record cannot be read.
     """
 
-    def __init__(self, parse_fn: Callable[..., Any], file: str, source: Source) -> None:
+    def __init__(self, parse_fn: Callable[..., Any], files: Sequence[str], source: Source) -> None:
         self._parse_fn = parse_fn
         with tf.device("CPU:0"):
-            first = source.first(tf.constant(file))
-            record = next(iter(first))
+            self.file, record = _first_record(files, source)
+            file, first = self.file, source.first(tf.constant(self.file))
             try:
                 example = self._call(record)
             except Exception as error:
@@ -53,14 +54,16 @@ class Parser:
         example = self._call(record)
 
         def check(value: Any, shape: list[int]) -> Any:
-            if not isinstance(value, tf.Tensor) or value.shape.is_fully_defined() or value.shape.rank != len(shape):
+            if not isinstance(value, tf.Tensor) or value.shape.is_fully_defined():
                 return value
+            same = tf.equal(tf.rank(value), len(shape))
+            same = tf.cond(same, lambda: tf.reduce_all(tf.equal(tf.shape(value), shape)), lambda: False)
             changed = tf.strings.format(
                 f"expected parse_fn to give shape {shape} for every record, as for the first, received {{}}; "
                 "pad or crop it.",
                 tf.shape(value),
             )
-            with tf.control_dependencies([tf.debugging.Assert(tf.reduce_all(tf.shape(value) == shape), [changed])]):
+            with tf.control_dependencies([tf.debugging.Assert(same, [changed])]):
                 return tf.ensure_shape(tf.identity(value), shape)
 
         checked = [check(v, shape) for v, shape in zip(tf.nest.flatten(example), self._shapes, strict=True)]
@@ -76,6 +79,20 @@ class Parser:
             for value, spec in zip(values, tf.nest.flatten(self._spec), strict=True)
         ]
         return tf.nest.pack_sequence_as(self._spec, specified)
+
+
+def _first_record(files: Sequence[str], source: Source) -> tuple[str, Any]:
+    """Returns the first record that can be read, and its file."""
+    for file in files:
+        try:
+            return file, next(iter(source.first(tf.constant(file))))
+        except (tf.errors.DataLossError, StopIteration) as error:
+            if not source.skip_corrupt:
+                raise ValueError(
+                    f"expected whole records, received one that cannot be read: record 0 of {file}; write the file "
+                    "again, or pass skip_corrupt=True to leave out the rest of it."
+                ) from error
+    raise ValueError(f"expected a record that can be read, received {len(files)} files without; write them again.")
 
 
 def _one(parts: tuple[Any, ...]) -> Any:

@@ -188,8 +188,10 @@ def _windows(
         records = _from_offset(tf.gather(table.names, file), offset).skip(first % GRANULE)
     else:
         records = source.whole(tf.gather(table.names, file)).skip(first)
-    # What cannot be read is missed by the count of the window.
-    records = records.take(tf.maximum(length - left, 0)).ignore_errors(log_warning=True)
+    records = records.take(tf.maximum(length - left, 0))
+    if source.reader is None:
+        # What cannot be read ends the file; the count of the window misses it. A reader may go on behind its error.
+        records = records.ignore_errors(log_warning=True)
     windows = records.batch(order.window)
     empty = tf.nest.map_structure(
         lambda spec: (

@@ -74,5 +74,5 @@ def count_records(files: str | Sequence[str]) -> int:
         ValueError: names the file and the record that is truncated.
     """
     found = find_files(files)
-    counted, _, _ = count_files(found, Source(compression=compression_of(found)), agree=None, share=slice(None))
+    counted, _, _ = count_files(found, Source(compression=compression_of(found)), agree=None)
     return sum(file.records or 0 for file in counted)

@@ -46,7 +46,7 @@ class InputState:
         return dataclasses.replace(self, epoch=self.epoch + epochs, step=step)
 
 
-def choose_canonical_shards(rows: int, num_pipelines: int, asked: int | None = None) -> int:
+def choose_canonical_shards(rows: int, num_pipelines: int, asked: int | None = None, *, most: int | None = None) -> int:
     """Returns into how many shards to deal the data.
 
     Each step takes as many rows from every shard, and every pipeline has as many shards: a divisor of the rows of a
@@ -57,6 +57,7 @@ def choose_canonical_shards(rows: int, num_pipelines: int, asked: int | None = N
         rows: of a step over all pipelines.
         num_pipelines: a divisor of the rows.
         asked: what the user wants.
+        most: how many there can be, where that is at least the pipelines; None for any number.
 
     Raises:
         ValueError: if what is asked for does not divide the rows, or is no multiple of the pipelines.
@@ -74,6 +75,7 @@ def choose_canonical_shards(rows: int, num_pipelines: int, asked: int | None = N
             )
         return asked
     divisors = [shards for shards in range(1, rows + 1) if rows % shards == 0]
-    best = max(shards for shards in divisors if shards <= DEFAULT_CANONICAL_SHARDS)
+    limit = DEFAULT_CANONICAL_SHARDS if most is None else min(DEFAULT_CANONICAL_SHARDS, max(most, 1))
+    best = max(shards for shards in divisors if shards <= limit)
     suitable = [shards for shards in divisors if shards % num_pipelines == 0]
     return next((shards for shards in suitable if shards >= best), suitable[-1])

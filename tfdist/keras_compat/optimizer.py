@@ -12,7 +12,7 @@ from tfdist.keras_compat.which import keras_in_use
 
 
 def variable_path(variable: Any) -> str:
-    """Returns where a variable is in its model, such as "sequential/dense/kernel"."""
+    """Returns where a variable is in its model: "sequential/dense/kernel" in Keras 3, "dense/kernel" in Keras 2."""
     return str(getattr(variable, "path", None) or variable.name.split(":")[0])
 
 
@@ -41,6 +41,7 @@ class OptimizerBase(tf.keras.optimizers.Optimizer):
     """
 
     SLOTS: tuple[str, ...] = ()
+    _shared: dict[tf.DType, Any]
 
     def __init__(self, *, learning_rate: Any, name: str, **options: Any) -> None:
         if isinstance(learning_rate, int):
@@ -51,7 +52,7 @@ class OptimizerBase(tf.keras.optimizers.Optimizer):
             super().__init__(name=name, **options)
             self._learning_rate = self._build_learning_rate(learning_rate)
         self._slots: list[list[Any]] = []
-        self._shared: dict[tf.DType, Any] = {}
+        self._share({})
 
     def build(self, variables: Any) -> None:
         """Makes the slots of all variables.
@@ -127,14 +128,20 @@ class OptimizerBase(tf.keras.optimizers.Optimizer):
 
     @contextlib.contextmanager
     def _sharing(self, variables: Any, learning_rate: Any) -> Iterator[None]:
-        shared = {dtype: self.prepare_step(dtype, learning_rate) for dtype in {compute_dtype(v) for v in variables}}
-        # Not by assignment: Keras would track what is assigned.
-        self._shared.update(shared)
+        if not keras_in_use().is_keras3 and self.jit_compile:
+            # Keras 2 compiles the step of each variable and keeps it: tensors from outside would stay the first ones.
+            yield
+            return
+        self._share({dtype: self.prepare_step(dtype, learning_rate) for dtype in {compute_dtype(v) for v in variables}})
         try:
             yield
         finally:
             # Tensors of this graph are of no use in another.
-            self._shared.clear()
+            self._share({})
+
+    def _share(self, tensors: dict[tf.DType, Any]) -> None:
+        # Keras and checkpoints would track what is assigned in the usual way.
+        object.__setattr__(self, "_shared", tensors)
 
     def _apply_weight_decay(self, variables: Any) -> None:
         """Nothing: decay is part of the update, not a step of its own."""

@@ -70,10 +70,13 @@ class LAMB(LayerwiseOptimizer):
         **options: Any,
     ) -> None:
         for option, beta in (("beta_1", beta_1), ("beta_2", beta_2)):
-            if not 0 <= beta < 1:
+            # Also as float32 has it.
+            if not 0 <= np.float32(beta) < 1:
                 raise ValueError(f"expected {option} to be from 0 to below 1, received {beta}; give another.")
-        if not epsilon >= 0:
-            raise ValueError(f"expected epsilon to be 0 or more, received {epsilon}; give another.")
+        if not epsilon > 0:
+            raise ValueError(
+                f"expected epsilon above 0, received {epsilon}; an element without gradient would divide by it."
+            )
         super().__init__(
             learning_rate=learning_rate,
             weight_decay=weight_decay,

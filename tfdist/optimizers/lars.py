@@ -20,8 +20,8 @@ class LARS(LayerwiseOptimizer):
     Classic momentum, as in MLPerf: ratio = eeta * |w| / (|g| + weight_decay * |w| + epsilon), which is 1 if |w| or |g|
     is 0; v = momentum * v + learning_rate * ratio * (g + weight_decay * w); w = w - v. Without classic momentum rate
     and ratio are outside: v = momentum * v + g + weight_decay * w, ratio = eeta * |w| / (|v| + epsilon), w = w -
-    learning_rate * ratio * v. Norms are in float32 for smaller floats. A sparse gradient gives the step of the dense
-    one.
+    learning_rate * ratio * v, where nesterov takes g + momentum * v for v. Norms are in float32 for smaller floats. A
+    sparse gradient gives the step of the dense one.
 
     Args:
         learning_rate: a number or a LearningRateSchedule.

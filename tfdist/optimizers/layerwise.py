@@ -45,7 +45,7 @@ class LayerwiseOptimizer(OptimizerBase):
         **options: Any,
     ) -> None:
         check_bounds(min_trust_ratio, max_trust_ratio)
-        if weight_decay is not None and weight_decay < 0:
+        if weight_decay is not None and not weight_decay >= 0:
             raise ValueError(f"expected weight_decay to be 0 or more, received {weight_decay}; give another.")
         super().__init__(learning_rate=learning_rate, name=name, **options)
         self.weight_decay = float(weight_decay or 0.0)

@@ -57,9 +57,11 @@ class MomentumCorrectedSGD(OptimizerBase):
     ) -> None:
         if not 0 <= momentum < 1:
             raise ValueError(f"expected momentum to be from 0 to below 1, received {momentum}; give another.")
+        if not weight_decay >= 0:
+            raise ValueError(f"expected weight_decay to be 0 or more, received {weight_decay}; give another.")
         super().__init__(learning_rate=learning_rate, name=name, **options)
         self.momentum, self.nesterov = float(momentum), bool(nesterov)
-        self.weight_decay = float(weight_decay or 0.0)
+        self.weight_decay = float(weight_decay)
         self.exclude_from_weight_decay = check_patterns(exclude_from_weight_decay, "exclude_from_weight_decay") or ()
         self._undecayed: frozenset[int] = frozenset()
 

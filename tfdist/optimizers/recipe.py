@@ -44,9 +44,10 @@ def create_optimizer(
         decay: none, linear, cosine, or polynomial (of degree 2), to 0.
         weight_decay: of sgd (added to the gradient), adamw (a step of its own), lars and lamb (inside the trust ratio);
             None is Keras's 0.004 for adamw, else 0.
-        exclude: regular expressions; variables in whose path one is found have neither decay nor trust ratio.
+        exclude: of sgd, lars and lamb, regular expressions; variables in whose path one is found have neither decay nor
+            trust ratio.
         momentum: of sgd and lars; None is 0.9.
-        **options: of the optimizer itself, such as clipnorm, nesterov or jit_compile.
+        **options: of the optimizer itself, such as clipnorm, nesterov or eeta.
 
     Raises:
         ValueError: for an unknown name, rule or decay; decay, momentum or exclusions that an optimizer cannot use;
@@ -68,10 +69,9 @@ def create_optimizer(
         rate = scale_learning_rate(
             learning_rate, global_batch_size=global_batch_size, base_batch_size=base_batch_size, rule=rule
         )
-    rate = _decayed(rate, decay, epochs_to_steps(epochs, steps_per_epoch=steps_per_epoch))
-    warmup_steps = epochs_to_steps(warmup_epochs, steps_per_epoch=steps_per_epoch)
-    if warmup_steps:
-        rate = LinearWarmup(rate, warmup_steps)
+    rate = _decayed(rate, decay, max(1, epochs_to_steps(epochs, steps_per_epoch=steps_per_epoch)))
+    if warmup_epochs:
+        rate = LinearWarmup(rate, max(1, epochs_to_steps(warmup_epochs, steps_per_epoch=steps_per_epoch)))
     return _optimizer(name, rate, weight_decay=weight_decay, exclude=list(exclude), momentum=momentum, options=options)
 
 
@@ -94,11 +94,12 @@ def _check(
             raise ValueError(f"expected {option} to be one of {', '.join(known)}, received {value!r}; choose one.")
     if isinstance(exclude, str):
         raise ValueError(f"expected exclude to be a list of regular expressions, received {exclude!r}; put it in one.")
-    if name in ("adam", "rmsprop") and (weight_decay or exclude):
-        raise ValueError(
-            f"expected no weight_decay and no exclude for {name}, received {weight_decay} and {list(exclude)}; "
-            "take adamw or lamb."
-        )
+    if name in ("adam", "rmsprop") and weight_decay:
+        raise ValueError(f"expected no weight_decay for {name}, received {weight_decay}; take adamw or lamb.")
+    if name in ("adam", "adamw", "rmsprop") and exclude:
+        raise ValueError(f"expected no exclude for {name}, received {list(exclude)}; take sgd, lars or lamb.")
+    if weight_decay is not None and not weight_decay >= 0:
+        raise ValueError(f"expected weight_decay to be 0 or more, received {weight_decay}; give another.")
     if name not in ("sgd", "lars") and momentum is not None:
         raise ValueError(f"expected no momentum for {name}, received {momentum}; take sgd or lars.")
     if epochs <= 0 or not 0 <= warmup_epochs <= epochs:
@@ -134,10 +135,7 @@ def _optimizer(
     if name == "adamw":
         if weight_decay is not None:
             options = {**options, "weight_decay": weight_decay}
-        adamw = optimizers.AdamW(rate, **options)
-        if exclude:
-            adamw.exclude_from_weight_decay(var_names=exclude)
-        return adamw
+        return optimizers.AdamW(rate, **options)
     excluded: dict[str, Any] = {"exclude_from_weight_decay": exclude, "weight_decay": weight_decay or 0.0}
     momentum = 0.9 if momentum is None else momentum
     if name == "sgd":

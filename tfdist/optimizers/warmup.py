@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 from typing import Any
 
 import tensorflow as tf
@@ -48,7 +49,9 @@ class LinearWarmup(keras().optimizers.schedules.LearningRateSchedule):  # type: 
             raise ValueError(f"expected warmup_steps to be 0 or more, received {warmup_steps!r}; give a whole number.")
         if not 0 <= start <= 1:
             raise ValueError(f"expected start to be from 0 to 1, received {start}; it is a share of the learning rate.")
-        if not callable(learning_rate) and not isinstance(learning_rate, int | float):
+        if isinstance(learning_rate, numbers.Real) and not isinstance(learning_rate, bool):
+            learning_rate = float(learning_rate)
+        elif not isinstance(learning_rate, keras().optimizers.schedules.LearningRateSchedule):
             raise ValueError(
                 f"expected learning_rate to be a number or a schedule, received {learning_rate!r}; give one of them."
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 import time
 
@@ -62,13 +63,24 @@ def check_flags(values: flags.FlagValues) -> None:
     for name, takers in (
         ("momentum", ("sgd", "lars")),
         ("weight_decay", ("sgd", "adamw", "lars", "lamb", "tfa_lamb")),
-        ("exclude_from_weight_decay", ("sgd", "adamw", "lars", "lamb", "tfa_lamb")),
+        ("exclude_from_weight_decay", ("sgd", "lars", "lamb", "tfa_lamb")),
     ):
         if values[name].present and values.optimizer not in takers:
             raise ValueError(
                 f"expected no --{name} with --optimizer={values.optimizer}, received {values[name].value}; "
                 f"only {', '.join(takers)} take it, leave it out."
             )
+    if values.warmup_epochs > values.epochs:
+        raise ValueError(
+            f"expected --warmup_epochs up to --epochs={values.epochs}, received {values.warmup_epochs}; shorten it."
+        )
+    if values.momentum == 1:
+        raise ValueError("expected --momentum below 1, received 1.0; give another.")
+    if values.optimizer == "tfa_lamb" and importlib.util.find_spec("tensorflow_addons") is None:
+        raise ValueError(
+            "expected TensorFlow Addons for --optimizer=tfa_lamb, found none; pip install 'tfdist[addons]', or take "
+            "lamb."
+        )
     if values["base_batch_size"].present and values.learning_rate_scaling == "none":
         raise ValueError(
             f"expected no --base_batch_size with --learning_rate_scaling=none, received {values.base_batch_size}; "

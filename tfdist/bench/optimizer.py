@@ -138,7 +138,7 @@ def plot(rows: list[dict[str, Any]], path: Path) -> None:
         axis.set_xticks(range(len(names)), names, rotation=45, ha="right")
         axis.set_title(model)
         axis.set_ylabel("milliseconds a step")
-    axes[0, 0].legend()
+    axes[0, 0].legend(loc="upper left", fontsize="small")
     figure.tight_layout()
     figure.savefig(path, dpi=120)
     pyplot.close(figure)

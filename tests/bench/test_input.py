@@ -79,7 +79,9 @@ def test_numbers_below_one_are_refused(capsys):
 
 def test_an_unknown_benchmark_is_refused(capsys):
     assert bench.main(["output"]) == 2
-    assert capsys.readouterr().err.startswith("tfdist bench: expected a benchmark out of input, optimizer, received 'output';")
+    assert capsys.readouterr().err.startswith(
+        "tfdist bench: expected a benchmark out of input, optimizer, received 'output';"
+    )
 
 
 def test_help_lists_benchmarks(capsys):

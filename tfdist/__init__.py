@@ -28,6 +28,7 @@ _ROOMS = (
     "input",
     "keras_compat",
     "launch",
+    "layers",
     "optimizers",
     "strategies",
     "train",

@@ -13,14 +13,15 @@ Example:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from absl import flags
 
 from tfdist._optimizer_names import DECAYS, OPTIMIZERS, SCALINGS
 from tfdist._strategy_names import STRATEGY_NAMES
 from tfdist.allreduce import AllReduceOptions
-from tfdist.allreduce.options import ALGORITHMS, COMPRESSIONS
+from tfdist.allreduce.compression import compression_from_name
+from tfdist.allreduce.options import ALGORITHMS
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -84,6 +85,46 @@ def strategy_from_flags(flag_values: flags.FlagValues = flags.FLAGS) -> tf.distr
     )
 
 
+def optimizer_from_flags(optimizer: Any, flag_values: flags.FlagValues = flags.FLAGS) -> Any:
+    """Returns an optimizer that sends gradients as the flags say; see tfdist.optimizers.DistributedOptimizer.
+
+    Args:
+        optimizer: any optimizer of the Keras in use, made in the scope of `strategy_from_flags()`.
+        flag_values: parsed flags of the group "strategy".
+
+    Raises:
+        ValueError: under a strategy without replicas of its own, for flags that ask for anything.
+
+    Example:
+        >>> import tensorflow as tf
+        >>> from absl import flags
+        >>> from tfdist.flags import define_flags, optimizer_from_flags
+        >>> values = flags.FlagValues()
+        >>> define_flags(groups=("strategy",), flag_values=values)
+        >>> _ = values(["program", "--backward_passes_per_step=2"])
+        >>> type(optimizer_from_flags(tf.keras.optimizers.SGD(), values)).__name__
+        'SGD'
+    """
+    import tensorflow as tf
+
+    from tfdist.optimizers import DistributedOptimizer
+
+    all_reduce, passes = all_reduce_from_flags(flag_values), flag_values.backward_passes_per_step
+    across_workers = isinstance(tf.distribute.get_strategy(), tf.distribute.MultiWorkerMirroredStrategy)
+    # Across workers packs on the wire during backprop are what one wants, asked for or not.
+    if not across_workers and passes == 1 and (all_reduce is None or all_reduce.compressor is None):
+        return optimizer
+    return DistributedOptimizer(optimizer, backward_passes_per_step=passes)
+
+
+def _is_compression(text: str) -> bool:
+    try:
+        compression_from_name(text)
+    except ValueError as error:
+        raise flags.ValidationError(str(error)) from None
+    return True
+
+
 def _define_strategy_flags(fv: flags.FlagValues) -> None:
     flags.DEFINE_enum("strategy", "auto", STRATEGY_NAMES, "How work is shared.", flag_values=fv)
     flags.DEFINE_list(
@@ -95,7 +136,21 @@ def _define_strategy_flags(fv: flags.FlagValues) -> None:
     flags.DEFINE_float(
         "all_reduce_timeout_seconds", None, "How long a collective may take.", lower_bound=0, flag_values=fv
     )
-    flags.DEFINE_enum("compression", "none", COMPRESSIONS, "How gradients are compressed.", flag_values=fv)
+    flags.DEFINE_string(
+        "compression",
+        "none",
+        "How gradients are compressed: none, fp16, bf16, topk, threshold, powersgd; the last three may have their "
+        "density, tau or rank behind a colon.",
+        flag_values=fv,
+    )
+    flags.register_validator("compression", _is_compression, flag_values=fv)
+    flags.DEFINE_integer(
+        "backward_passes_per_step",
+        1,
+        "Batches whose gradients are averaged for a step of the optimizer.",
+        lower_bound=1,
+        flag_values=fv,
+    )
     flags.DEFINE_string("tpu", None, "Name or grpc:// address of a TPU, or local.", flag_values=fv)
     flags.DEFINE_float(
         "startup_timeout_seconds",

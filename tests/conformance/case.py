@@ -129,6 +129,29 @@ def all_cases() -> dict[str, Case]:
     return dict(sorted(_cases.items(), key=lambda item: (GROUPS.index(item[1].group), order[item[0]])))
 
 
+# The rows that are about gradients, which DistributedOptimizer takes another way.
+GRADIENT_GROUPS = ("uneven_data", "gradient_rules", "precision")
+_ROUNDED = "float16 has eleven binary digits, and each sum is rounded to them"
+
+
+def distributed_cases() -> dict[str, Case]:
+    """Returns the rows about gradients once more, with DistributedOptimizer, as it is and with compression."""
+    made = {}
+    for one in all_cases().values():
+        for compression in ("none", "fp16"):
+            if one.group not in GRADIENT_GROUPS:
+                continue
+
+            def function(run: Run, one: Case = one, compression: str = compression) -> Any:
+                return one.function(dataclasses.replace(run, compression=compression))
+
+            name = f"{one.name}-{compression}"
+            made[name] = dataclasses.replace(one, name=name, function=function)
+            if compression == "fp16":
+                made[name] = dataclasses.replace(made[name], tolerance=max(one.tolerance, 2e-2), why=_ROUNDED)
+    return made
+
+
 @dataclasses.dataclass
 class Run:
     """Where a case runs.
@@ -138,12 +161,14 @@ class Run:
         topology: that of the strategy; for the oracle that of the cell it is compared with.
         folder: shared by all ranks, empty when the case begins.
         rank: of this worker.
+        compression: of a DistributedOptimizer; empty for the optimizer as it is.
     """
 
     strategy: Any
     topology: Topology
     folder: Path
     rank: int = 0
+    compression: str = ""
 
     @property
     def is_oracle(self) -> bool:

@@ -48,7 +48,7 @@ def compiled(
     with run.scope():
         model = make()
         model.compile(
-            optimizer=optimizer(),
+            optimizer=_distributed(run, optimizer()),
             **{
                 "loss": cross_entropy(),
                 "metrics": [metric() if callable(metric) else metric for metric in metrics] or None,
@@ -56,6 +56,15 @@ def compiled(
             },
         )
     return model
+
+
+def _distributed(run: Run, optimizer: Any) -> Any:
+    if run.is_oracle or not run.compression:
+        return optimizer
+    from tfdist import AllReduceOptions
+    from tfdist.optimizers import DistributedOptimizer
+
+    return DistributedOptimizer(optimizer, all_reduce=AllReduceOptions(compression=run.compression))
 
 
 def batches(rows: int = ROWS, batch: int = BATCH) -> Any:

@@ -17,7 +17,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from tests.conformance.case import ONE_DEVICE, TOPOLOGIES, UNORDERED, Run, Topology, all_cases
+from tests.conformance.case import ONE_DEVICE, TOPOLOGIES, UNORDERED, Run, Topology, all_cases, distributed_cases
 
 
 def stock_strategy(topology: Topology) -> Any:
@@ -125,7 +125,7 @@ def main() -> None:
 
     tf.config.experimental.enable_op_determinism()
     assert flavour == "tfdist" or "tfdist" not in sys.modules
-    cases = all_cases()
+    cases = {**all_cases(), **distributed_cases()}
     answer(Path(folder), f"ready-{rank}", {})
     for line in sys.stdin:
         request = json.loads(line)

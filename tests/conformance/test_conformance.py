@@ -5,12 +5,10 @@ The oracle is stock Keras on one device, in a process without tfdist. Each test 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from tests.conformance.case import TOPOLOGIES, UNORDERED, Case, Topology, all_cases
-from tests.conformance.outcomes import running, this_leg
+from tests.conformance.conftest import check
 from tests.processes import ROOT
 
 CASES = all_cases()
@@ -19,24 +17,9 @@ ORDER = sorted((*TOPOLOGIES, UNORDERED), key=lambda topology: -topology.workers 
 CELLS = [(topology, case) for topology in ORDER for case in CASES.values() if not case.applies(topology)]
 
 
-@pytest.fixture(scope="module")
-def cells(request: pytest.FixtureRequest) -> Iterator[dict]:
-    wanted: dict[Topology, list[Case]] = {}
-    for item in request.session.items:
-        parameters = getattr(getattr(item, "callspec", None), "params", {})
-        if item.module is request.module and "case" in parameters:
-            wanted.setdefault(parameters["topology"], []).append(parameters["case"])
-    with running(this_leg(), "tfdist", wanted) as futures:
-        yield futures
-
-
 @pytest.mark.parametrize(("topology", "case"), CELLS, ids=[f"{topology.name}-{case.name}" for topology, case in CELLS])
 def test_gives_the_numbers_of_one_device(topology: Topology, case: Case, cells: dict) -> None:
-    cell = cells[topology].result()[case.name]
-    print(cell.log)
-    assert cell.word in ("pass", "n/a") or (cell.word == "refuses" and topology.strategy in case.refused_on), (
-        f"{cell.word} {cell.size:.2g}: {cell.detail}"
-    )
+    check(cells[topology].result()[case.name], topology, case)
 
 
 def test_every_reason_is_given() -> None:

@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 
 from tfdist import AllReduceOptions, create_strategy
+from tfdist.allreduce.compression import COMPRESSIONS
 from tfdist.allreduce.options import ALGORITHMS
 from tfdist.strategies.all_reduce import communication_options, cross_device_ops, refuse_all_reduce
 
@@ -16,7 +17,7 @@ IMPLEMENTATION = tf.distribute.experimental.CommunicationImplementation
     ("options", "message"),
     [
         ({"algorithm": "tree"}, f"algorithm out of {', '.join(ALGORITHMS)}, received 'tree'; choose one of them."),
-        ({"compression": "fp16"}, "compression out of none, received 'fp16'; choose one of them."),
+        ({"compression": "zip"}, f"compression out of {', '.join(COMPRESSIONS)}, received 'zip'; choose one of them"),
         ({"num_packs": 0}, "num_packs to be a positive whole number, received 0; leave it out for the default."),
         (
             {"bytes_per_pack": -1},

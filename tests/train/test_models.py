@@ -65,7 +65,7 @@ def test_synchronized_batch_norm_changes_nothing_else(name, own_models):
     assert [layer.synchronized for layer in batch_norms(plain)] == [False] * len(batch_norms(plain))
     assert [layer.synchronized for layer in batch_norms(synchronized)] == [True] * len(batch_norms(plain))
     assert [weight.shape for weight in synchronized.get_weights()] == [weight.shape for weight in plain.get_weights()]
-    assert [type(layer) for layer in synchronized.layers] == [type(layer) for layer in plain.layers]
+    assert [layer.__class__ for layer in synchronized.layers] == [type(layer) for layer in plain.layers]
     if name == "cnn":
         assert [layer.momentum for layer in batch_norms(synchronized)] == [0.9, 0.9]
 
@@ -85,7 +85,7 @@ def test_resnet50_refuses_small_images():
 
 
 def test_a_model_without_batch_norm_refuses_to_synchronize_it():
-    message = "expected a model with batch normalization for sync_batch_norm, received 'mlp' without; leave it out."
+    message = "expected a model with batch normalization, received 'mlp' without; leave the conversion out."
     with pytest.raises(ValueError, match=re.escape(message)):
         build_model("mlp", image_shape=(8, 8, 1), num_classes=10, sync_batch_norm=True)
 

@@ -2,9 +2,19 @@
 
 from typing import Any
 
+from tfdist.allreduce.compression import BF16, FP16, ErrorFeedback, PowerSGD, Threshold, TopK
 from tfdist.allreduce.options import AllReduceOptions
 
-__all__ = ["AllReduceOptions", "sum_gradients"]
+__all__ = [
+    "AllReduceOptions",
+    "BF16",
+    "ErrorFeedback",
+    "FP16",
+    "PowerSGD",
+    "Threshold",
+    "TopK",
+    "sum_gradients",
+]
 
 
 def __getattr__(name: str) -> Any:

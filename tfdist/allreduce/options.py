@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 
+from tfdist.allreduce.compression import COMPRESSIONS, Compression, compression_from_name
+
 ALGORITHMS = ("auto", "nccl", "ring", "hierarchical_copy", "reduction_to_one_device")
-COMPRESSIONS = ("none",)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -19,7 +20,9 @@ class AllReduceOptions:
             the mirrored strategy); None is TensorFlow's default.
         bytes_per_pack: size in bytes at which a pack across workers is closed; None is one pack of everything.
         timeout_seconds: how long a collective across workers may take before it fails; None waits without bound.
-        compression: None or "none".
+        compression: what is sent in the place of the gradients, done by DistributedOptimizer: a value such as
+            ErrorFeedback(TopK(0.01)), or its name: none, fp16, bf16, topk, threshold, powersgd, where the last three
+            have error feedback and may have their density, tau or rank behind a colon, as in "topk:0.01".
 
     Raises:
         ValueError: for an unknown algorithm or compression, and for sizes that are not positive.
@@ -38,7 +41,7 @@ class AllReduceOptions:
     num_packs: int | None = None
     bytes_per_pack: int | None = None
     timeout_seconds: float | None = None
-    compression: str | None = None
+    compression: Compression | str | None = None
 
     def __post_init__(self) -> None:
         if self.algorithm not in ALGORITHMS:
@@ -46,14 +49,14 @@ class AllReduceOptions:
                 f"expected all_reduce.algorithm out of {', '.join(ALGORITHMS)}, received {self.algorithm!r}; "
                 "choose one of them."
             )
-        if self.compression is not None and self.compression not in COMPRESSIONS:
+        if isinstance(self.compression, str):
+            # One way to say it, so that options that ask for the same compare equal.
+            object.__setattr__(self, "compression", compression_from_name(self.compression))
+        elif self.compression is not None and not isinstance(self.compression, Compression):
             raise ValueError(
-                f"expected all_reduce.compression out of {', '.join(COMPRESSIONS)}, received {self.compression!r}; "
-                "choose one of them."
+                f"expected all_reduce.compression out of {', '.join(COMPRESSIONS)} or a value of tfdist.allreduce, "
+                f"received {self.compression!r}; choose one of them."
             )
-        if self.compression == "none":
-            # One way to say it, so that options that ask for nothing compare equal.
-            object.__setattr__(self, "compression", None)
         for name, kind in (("num_packs", int), ("bytes_per_pack", int), ("timeout_seconds", (int, float))):
             value = getattr(self, name)
             if value is not None and (isinstance(value, bool) or not isinstance(value, kind) or not value > 0):
@@ -62,3 +65,8 @@ class AllReduceOptions:
                     f"expected all_reduce.{name} to be a positive {number}, received {value!r}; "
                     "leave it out for the default."
                 )
+
+    @property
+    def compressor(self) -> Compression | None:
+        """The compression as a value."""
+        return self.compression if isinstance(self.compression, Compression) else None

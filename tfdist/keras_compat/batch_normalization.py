@@ -35,7 +35,7 @@ class SavedAsPlainLayer:
         object.__setattr__(self, "__class__", value)
 
     # What pickle, mock and Keras ask for; type() tells the truth.
-    __class__ = property(_plain, _become)  # type: ignore[assignment]
+    __class__ = property(_plain, _become)
 
 
 def feature_axis(layer: Any) -> int:

@@ -10,18 +10,18 @@ issue for the order.
 
 from __future__ import annotations
 
-import contextlib
+import functools
 import inspect
-import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 
 from tfdist.allreduce import sum_gradients
+from tfdist.allreduce.options_of import refuse_lost_compression
+from tfdist.keras_compat.gradient_hook import build_once, hook_of, run_hook
 from tfdist.keras_compat.mends import Mend
-
-_local = threading.local()
+from tfdist.keras_compat.summed_gradients import is_summed, summed
 
 
 def _defect_present() -> bool:
@@ -30,45 +30,26 @@ def _defect_present() -> bool:
     return "_all_reduce_sum_gradients" in inspect.getsource(TFOptimizer._backend_update_step)
 
 
-def _is_summed() -> bool:
-    return bool(getattr(_local, "summed", 0))
-
-
-@contextlib.contextmanager
-def _summed() -> Iterator[None]:
-    """Within, on this replica's thread, gradients are already those of the global batch."""
-    _local.summed = getattr(_local, "summed", 0) + 1
-    try:
-        yield
-    finally:
-        _local.summed -= 1
-
-
 def _on_several_replicas() -> bool:
     context = tf.distribute.get_replica_context()
     return context is not None and context.num_replicas_in_sync > 1
 
 
-def _build(optimizer: Any, variables: Sequence[Any]) -> None:
-    """Makes the optimizer's variables once, not on each replica's thread, and outside of a function being traced."""
-
-    def across(strategy: Any) -> None:
-        with tf.init_scope(), strategy.scope():
-            optimizer.build(variables)
-            optimizer.built = True
-
-    tf.distribute.get_replica_context().merge_call(across)
-
-
 def _apply_summed(stock: Callable) -> Callable:
     def apply(self: Any, grads: Any, trainable_variables: Any = None) -> Any:
-        if _is_summed() or not _on_several_replicas() or not len(grads):
+        if is_summed() or not len(grads):
+            return stock(self, grads, trainable_variables)
+        hook = hook_of(self)
+        if hook is not None:
+            return run_hook(self, hook, functools.partial(stock, self), grads, trainable_variables)
+        if not _on_several_replicas():
             return stock(self, grads, trainable_variables)
         variables = None if trainable_variables is None else list(trainable_variables)
         if not self.built and variables is not None:
-            _build(self, variables)
+            build_once(self, variables)
+        refuse_lost_compression(tf.distribute.get_strategy(), type(self).__name__)
         grads = sum_gradients(grads)
-        with _summed():
+        with summed():
             return stock(self, grads, variables)
 
     return apply
@@ -76,7 +57,7 @@ def _apply_summed(stock: Callable) -> Callable:
 
 def _scaled_apply(self: Any, grads: Any, trainable_variables: Any = None) -> None:
     """LossScaleOptimizer's update, once gradients are summed: all replicas skip the step, or none."""
-    if not _is_summed():
+    if not is_summed():
         self._tfdist_stock_tf_apply(grads, trainable_variables)
         return
     finite = self.check_finite(grads)
@@ -92,7 +73,7 @@ def _update_if_finite(strategy: Any, optimizer: Any, finite: Any, grads: Any, va
             g if g is None or optimizer._overwrite_variable_with_gradient(v) else g / optimizer.dynamic_scale
             for g, v in zip(gradients, variables or optimizer._trainable_variables, strict=True)
         ]
-        with _summed():
+        with summed():
             optimizer.inner_optimizer.apply(unscaled, trainable_variables=variables)
 
     def grow() -> None:
@@ -114,7 +95,7 @@ def _update_if_finite(strategy: Any, optimizer: Any, finite: Any, grads: Any, va
 def _conditions_across_replicas(stock: Callable) -> Callable:
     def apply_gradients(self: Any, grads: Any, trainable_variables: Any) -> None:
         overwrites = self.use_ema and self.ema_overwrite_frequency
-        if not _is_summed() or not (self.gradient_accumulation_steps or overwrites):
+        if not is_summed() or not (self.gradient_accumulation_steps or overwrites):
             stock(self, grads, trainable_variables)
             return
         tf.distribute.get_replica_context().merge_call(
@@ -132,7 +113,7 @@ def _conditions_across_replicas(stock: Callable) -> Callable:
         def update(gradients: Any) -> None:
             if steps:
                 gradients = [(g + total) / steps for g, total in zip(gradients, accumulators, strict=True)]
-            with _summed():
+            with summed():
                 gradients = optimizer._clip_gradients(gradients)
                 optimizer._apply_weight_decay(variables)
                 optimizer._backend_update_step(gradients, variables, optimizer.learning_rate)
@@ -167,7 +148,7 @@ def _conditions_across_replicas(stock: Callable) -> Callable:
 
 def _sum_once(stock: Callable) -> Callable:
     def all_reduce_sum_gradients(self: Any, grads_and_vars: Any) -> Any:
-        return grads_and_vars if _is_summed() else stock(self, grads_and_vars)
+        return grads_and_vars if is_summed() else stock(self, grads_and_vars)
 
     return all_reduce_sum_gradients
 

@@ -41,8 +41,8 @@ def global_moments(inputs: tf.Tensor, axes: Sequence[int], weights: tf.Tensor | 
         >>> import tensorflow as tf
         >>> from tfdist.layers.global_moments import global_moments
         >>> found = global_moments(tf.constant([[9999.0], [10001.0]]), [0])
-        >>> float(found.mean), float(found.variance)
-        (10000.0, 1.0)
+        >>> found.mean.numpy().tolist(), found.variance.numpy().tolist()
+        ([[10000.0]], [[1.0]])
     """
     if weights is None:
         shape = tf.shape(inputs)

@@ -16,8 +16,10 @@ from tfdist.keras_compat.batch_normalization import (
 )
 from tfdist.layers.global_moments import Moments, global_moments
 
+_BatchNormalization: Any = keras().layers.BatchNormalization
 
-class SyncBatchNormalization(SavedAsPlainLayer, keras().layers.BatchNormalization):
+
+class SyncBatchNormalization(SavedAsPlainLayer, _BatchNormalization):
     """BatchNormalization whose statistics are those of one device on the whole global batch.
 
     For inputs of any floating dtype; the arithmetic is float32 or wider. Replicas may have different numbers of rows,

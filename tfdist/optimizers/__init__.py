@@ -1,5 +1,6 @@
 """Optimizers for large batches: LAMB, LARS, momentum-corrected SGD, warmup, scaled learning rates, and the recipe."""
 
+from tfdist.optimizers.distributed import DistributedOptimizer, gradient_traffic
 from tfdist.optimizers.lamb import LAMB
 from tfdist.optimizers.lars import LARS
 from tfdist.optimizers.momentum_corrected_sgd import MomentumCorrectedSGD
@@ -8,12 +9,14 @@ from tfdist.optimizers.scaling import epochs_to_steps, scale_learning_rate, step
 from tfdist.optimizers.warmup import LinearWarmup
 
 __all__ = [
+    "DistributedOptimizer",
     "LAMB",
     "LARS",
     "LinearWarmup",
     "MomentumCorrectedSGD",
     "create_optimizer",
     "epochs_to_steps",
+    "gradient_traffic",
     "scale_learning_rate",
     "steps_per_epoch",
 ]

@@ -6,7 +6,10 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfdist._log import get_logger
 from tfdist.allreduce import AllReduceOptions
+from tfdist.allreduce.options_of import remember_all_reduce
+from tfdist.keras_compat import require_distributed_optimizer
 
 _WITHIN_A_PROCESS = ("hierarchical_copy", "reduction_to_one_device")
 
@@ -74,6 +77,23 @@ def communication_options(
             options.algorithm, implementation.AUTO
         ),
     )
+
+
+def with_all_reduce(
+    strategy: tf.distribute.Strategy, options: AllReduceOptions | None, *, num_gpus: int
+) -> tf.distribute.Strategy:
+    """Lets a strategy remember its options, says what "auto" is, and returns the strategy.
+
+    Args:
+        strategy: mirrored or multi-worker mirrored, made with these options.
+        options: what the user asked for, or None.
+        num_gpus: how many of its local devices are GPUs.
+    """
+    if (options is None or options.algorithm == "auto") and strategy.num_replicas_in_sync > 1:
+        get_logger().info("all-reduce: auto is %s", "nccl" if num_gpus else "ring")
+    if options is not None and options.compressor is not None:
+        require_distributed_optimizer()
+    return remember_all_reduce(strategy, options)
 
 
 def refuse_all_reduce(strategy: str, options: AllReduceOptions | None) -> None:

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tfdist.allreduce import AllReduceOptions
 from tfdist.keras_compat import prepare_keras
-from tfdist.strategies.all_reduce import cross_device_ops
+from tfdist.strategies.all_reduce import cross_device_ops, with_all_reduce
 from tfdist.strategies.devices import choose_devices, grow_gpu_memory
 
 
@@ -32,5 +32,9 @@ def mirrored(
     """
     grow_gpu_memory()
     names = choose_devices(devices)
-    ops = cross_device_ops(all_reduce, num_gpus=sum(name.startswith("GPU") for name in names))
-    return prepare_keras(tf.distribute.MirroredStrategy(names, cross_device_ops=ops), "mirrored")
+    num_gpus = sum(name.startswith("GPU") for name in names)
+    ops = cross_device_ops(all_reduce, num_gpus=num_gpus)
+    strategy = with_all_reduce(
+        tf.distribute.MirroredStrategy(names, cross_device_ops=ops), all_reduce, num_gpus=num_gpus
+    )
+    return prepare_keras(strategy, "mirrored")

@@ -12,7 +12,7 @@ from tfdist._log import get_logger
 from tfdist.allreduce import AllReduceOptions
 from tfdist.cluster import ClusterConfig, wait_for_peers
 from tfdist.keras_compat import prepare_keras
-from tfdist.strategies.all_reduce import communication_options
+from tfdist.strategies.all_reduce import communication_options, with_all_reduce
 from tfdist.strategies.cluster_resolver import cluster_resolver
 from tfdist.strategies.devices import choose_devices, grow_gpu_memory
 from tfdist.strategies.first_touch import explain_late_start
@@ -73,7 +73,7 @@ def multi_worker_mirrored(
         )
         with _on_devices(names):
             strategy = tf.distribute.MultiWorkerMirroredStrategy(cluster_resolver=alone, communication_options=options)
-        return prepare_keras(strategy, "multi_worker_mirrored")
+        return prepare_keras(with_all_reduce(strategy, all_reduce, num_gpus=num_gpus), "multi_worker_mirrored")
     wait_for_peers(cluster, timeout_seconds=startup_timeout_seconds, log=get_logger().info)
     try:
         with start_deadline(cluster, timeout_seconds=startup_timeout_seconds), _on_devices(names):
@@ -87,7 +87,7 @@ def multi_worker_mirrored(
             "expected the multi-worker strategy to be created before TensorFlow starts, but it has started: "
             + explain_late_start(error)
         ) from error
-    return prepare_keras(strategy, "multi_worker_mirrored")
+    return prepare_keras(with_all_reduce(strategy, all_reduce, num_gpus=num_gpus), "multi_worker_mirrored")
 
 
 def _worker_devices(devices: int | Sequence[str] | None) -> list[str]:

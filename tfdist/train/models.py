@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tfdist.keras_compat import keras
+from tfdist.layers import convert_sync_batchnorm
 
 Shape = tuple[int, int, int]
 
@@ -32,27 +33,7 @@ def build_model(name: str, *, image_shape: Shape, num_classes: int, sync_batch_n
     builders: dict[str, Callable[..., Any]] = {"mlp": _mlp, "cnn": _cnn, "resnet50": _resnet50}
     build = builders.get(name) or _import(name, known=tuple(builders))
     model = build(image_shape=image_shape, num_classes=num_classes)
-    return with_sync_batch_norm(model, name) if sync_batch_norm else model
-
-
-def with_sync_batch_norm(model: Any, name: str) -> Any:
-    """Returns the model, built anew with synchronized batch normalization.
-
-    Args:
-        model: a functional or Sequential model.
-        name: what to call it in an error.
-    """
-    batch_norm = keras().layers.BatchNormalization
-    if not any(isinstance(layer, batch_norm) for layer in model.layers):
-        raise ValueError(
-            f"expected a model with batch normalization for sync_batch_norm, received {name!r} without; leave it out."
-        )
-
-    def synchronize(layer: Any) -> Any:
-        config = layer.get_config()
-        return type(layer).from_config({**config, "synchronized": True} if isinstance(layer, batch_norm) else config)
-
-    return keras().models.clone_model(model, clone_function=synchronize)
+    return convert_sync_batchnorm(model) if sync_batch_norm else model
 
 
 def _import(name: str, *, known: tuple[str, ...]) -> Callable[..., Any]:

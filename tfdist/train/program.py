@@ -9,7 +9,7 @@ from typing import Any
 from absl import flags
 
 from tfdist.cluster import ClusterConfig
-from tfdist.flags import strategy_from_flags
+from tfdist.flags import optimizer_from_flags, strategy_from_flags
 from tfdist.train.summary import Summary, weights_checksum
 
 
@@ -46,7 +46,7 @@ def run(values: flags.FlagValues, *, started: float) -> int:
             sync_batch_norm=values.sync_batch_norm,
         )
         model.compile(
-            optimizer=_optimizer(values, steps),
+            optimizer=optimizer_from_flags(_optimizer(values, steps), values),
             loss=keras().losses.SparseCategoricalCrossentropy(from_logits=True),
             metrics=["accuracy"],
         )

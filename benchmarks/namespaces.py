@@ -1,0 +1,98 @@
+"""Separate hosts on one machine: a network namespace each, joined by veth pairs at a switch, shaped with `tc tbf`.
+
+Needs Linux, root and iproute2. Each direction of each host's link has the rate of its own, as on a switched network.
+
+    with hosts(2, rate="1gbit") as found:
+        found[0].popen([sys.executable, "-m", "tfdist.bench", ...])
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from typing import Any
+
+# Small enough that a burst does not pass for bandwidth, large enough for a 64 KiB segment at 1 Gbit/s.
+BURST = "256kb"
+LATENCY = "50ms"
+
+
+@dataclasses.dataclass(frozen=True)
+class Host:
+    """A network namespace with one interface.
+
+    Attributes:
+        namespace: its name.
+        address: of its interface.
+        interface: its name inside.
+    """
+
+    namespace: str
+    address: str
+    interface: str = "eth0"
+
+    def command(self, command: list[str]) -> list[str]:
+        """Returns the command that runs another one on this host."""
+        return ["ip", "netns", "exec", self.namespace, *command]
+
+    def popen(self, command: list[str], **options: Any) -> subprocess.Popen[str]:
+        """Starts a command on this host."""
+        return subprocess.Popen(self.command(command), text=True, **options)
+
+    def bytes_sent(self) -> int:
+        """Returns what the interface has sent since it was made, with all headers."""
+        path = f"/sys/class/net/{self.interface}/statistics/tx_bytes"
+        return int(subprocess.run(self.command(["cat", path]), check=True, capture_output=True, text=True).stdout)
+
+
+@contextlib.contextmanager
+def hosts(count: int, *, rate: str | None) -> Iterator[list[Host]]:
+    """Makes hosts, and takes them away again with all that still runs on them.
+
+    Args:
+        count: how many.
+        rate: of each direction of each link as `tc` writes it, such as "100mbit"; None for unshaped.
+    """
+    if os.geteuid() or not shutil.which("ip") or not shutil.which("tc"):
+        raise RuntimeError("expected root and the commands ip and tc of iproute2; install iproute2 and run as root.")
+    prefix = f"tfd{os.getpid() % 10000}"
+    switch = f"{prefix}-sw"
+    found = [Host(f"{prefix}-{i}", f"10.77.0.{i + 1}") for i in range(count)]
+    try:
+        _run("ip", "netns", "add", switch)
+        _in(switch, "ip", "link", "add", "br0", "type", "bridge")
+        _in(switch, "ip", "link", "set", "br0", "up")
+        for i, host in enumerate(found):
+            port = f"port{i}"
+            _run("ip", "netns", "add", host.namespace)
+            _in(switch, "ip", "link", "add", port, "type", "veth", "peer", "name", "eth0", "netns", host.namespace)
+            _in(switch, "ip", "link", "set", port, "master", "br0")
+            _in(switch, "ip", "link", "set", port, "up")
+            _in(host.namespace, "ip", "address", "add", f"{host.address}/24", "dev", "eth0")
+            for name in ("lo", "eth0"):
+                _in(host.namespace, "ip", "link", "set", name, "up")
+            if rate:
+                shape = ("root", "tbf", "rate", rate, "burst", BURST, "latency", LATENCY)
+                _in(host.namespace, "tc", "qdisc", "add", "dev", "eth0", *shape)
+                _in(switch, "tc", "qdisc", "add", "dev", port, *shape)
+        yield found
+    finally:
+        for name in (*(host.namespace for host in found), switch):
+            pids = subprocess.run(["ip", "netns", "pids", name], capture_output=True, text=True).stdout.split()
+            if pids:
+                subprocess.run(["kill", "-KILL", *pids], capture_output=True)
+            subprocess.run(["ip", "netns", "delete", name], capture_output=True)
+
+
+def _run(*command: str) -> None:
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(f"expected `{' '.join(command)}` to succeed, received: {done.stderr.strip()}")
+
+
+def _in(namespace: str, *command: str) -> None:
+    _run("ip", "netns", "exec", namespace, *command)

@@ -1,0 +1,234 @@
+"""What compressions send, against numpy: on two replicas in one process, and on two workers."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import numpy as np
+import pytest
+
+from tfdist.allreduce import BF16, FP16, AllReduceOptions, ErrorFeedback, PowerSGD, Threshold, TopK
+from tfdist.allreduce.compression import COMPRESSIONS, compression_from_name
+
+SHAPES = [(40, 30), (1500,), (3, 4, 5, 30)]
+NAMES = ["fp16", "bf16", "topk", "topk warmup", "threshold", "powersgd"]
+
+# For each compression a few steps of error feedback, printed by every replica as it saw them.
+PROGRAM = """
+import json, sys
+import numpy as np
+import tfdist
+
+name, devices, spoilt = sys.argv[1], int(sys.argv[2]), sys.argv[3] == "spoilt"
+strategy = tfdist.create_strategy(name, devices=devices) if devices else tfdist.create_strategy(name)
+import tensorflow as tf
+from tfdist.allreduce import BF16, FP16, ErrorFeedback, PowerSGD, Threshold, TopK
+from tfdist.allreduce.lanes import Lanes
+
+COMPRESSIONS = {
+    "fp16": FP16(), "bf16": BF16(), "topk": TopK(0.02), "topk warmup": TopK(0.01, warmup_steps=3),
+    "threshold": Threshold(1.5), "powersgd": PowerSGD(3),
+}
+SHAPES = [(40, 30), (1500,), (3, 4, 5, 30)]
+replicas = 2
+
+def of_each(make):
+    return strategy.experimental_distribute_values_from_function(
+        lambda context: make(context.replica_id_in_sync_group))
+
+for key, inner in COMPRESSIONS.items():
+    compression = ErrorFeedback(inner)
+    shapes = [shape for shape in SHAPES if compression.takes(shape)]
+    kept = {one.name: of_each(lambda i: tf.constant(one.initial)) for one in compression.variables(shapes)}
+
+    @tf.function
+    def step(gradients, kept):
+        found = compression.exchange(gradients, kept, Lanes())
+        return found.totals, found.left, found.kept
+
+    for number in range(5 if not spoilt else 1):
+        def gradient(i, position):
+            values = np.random.default_rng([number, i, position]).normal(size=shapes[position]).astype("float32")
+            if spoilt and i == 1 and position == 0:
+                values.flat[7] = {"topk": np.inf, "fp16": 1e30}.get(key, np.nan)
+            return tf.constant(values)
+
+        gradients = [of_each(lambda i: gradient(i, position)) for position in range(len(shapes))]
+        before = kept
+        totals, left, after = strategy.run(step, args=(gradients, kept))
+        kept = {**kept, **after}
+        local = strategy.experimental_local_results
+        lists = lambda values: [[np.asarray(one, "float64").ravel().tolist() for one in local(v)] for v in values]
+        residuals = [before[f"residual{i}"] for i in range(len(shapes))]
+        if spoilt:
+            print("RESULT", json.dumps({"key": key, "finite": bool(np.isfinite(sum(map(np.sum, lists(totals)))))}))
+        else:
+            print("RESULT", json.dumps({"key": key, "step": number, "gradients": lists(gradients),
+                "before": lists(residuals), "totals": lists(totals), "left": lists(left)}), flush=True)
+"""
+
+
+def results(text):
+    return [json.loads(line.partition("RESULT ")[2]) for line in text.splitlines() if "RESULT " in line]
+
+
+@pytest.fixture(scope="module")
+def steps(module_children):
+    finished = module_children.run(PROGRAM, "mirrored", "2", "")
+    assert finished.code == 0, finished.err
+    found = results(finished.out)
+    assert {one["key"] for one in found} == set(NAMES)
+    return {name: [one for one in found if one["key"] == name] for name in NAMES}
+
+
+def arrays(step, key):
+    """[gradient][replica] of flat float32 arrays."""
+    return [[np.array(one, np.float32) for one in replicas] for replicas in step[key]]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_sent_and_left_are_the_gradient_and_the_old_residual(name, steps):
+    for step in steps[name]:
+        everything = zip(*(arrays(step, key) for key in ("gradients", "before", "left", "totals")), strict=True)
+        for gradients, before, left, totals in everything:
+            together = [gradient + old for gradient, old in zip(gradients, before, strict=True)]
+            # What was sent, in more digits than it has.
+            sent = [np.float64(one) - np.float64(rest) for one, rest in zip(together, left, strict=True)]
+            if name != "powersgd":
+                # Exactly: each of the two is a number of float32, and their sum is to the last bit what there was.
+                assert all(np.array_equal(np.float32(one), one) for one in sent)
+            size = np.abs(totals[0]).max()
+            rounding = {"fp16": 2e-3, "bf16": 2e-2}.get(name, 1e-5)
+            assert np.abs(sum(sent) - totals[0]).max() <= rounding * size
+            assert np.array_equal(totals[0], totals[1])
+
+
+def test_topk_sends_the_largest(steps):
+    for step in steps["topk"]:
+        everything = zip(*(arrays(step, key) for key in ("gradients", "before", "left")), strict=True)
+        for gradients, before, left in everything:
+            for gradient, old, rest in zip(gradients, before, left, strict=True):
+                together = gradient + old
+                sent = np.flatnonzero(together != rest)
+                assert len(sent) == int(np.ceil(0.02 * together.size))
+                assert set(sent) == set(np.argsort(-np.abs(together))[: len(sent)])
+                assert not rest[sent].any()
+
+
+def test_topk_warms_up(steps):
+    for number, step in enumerate(steps["topk warmup"]):
+        density = 0.25 * (0.01 / 0.25) ** min(number / 3, 1)
+        for together, left in zip(
+            (g[0] + b[0] for g, b in zip(arrays(step, "gradients"), arrays(step, "before"), strict=True)),
+            (one[0] for one in arrays(step, "left")),
+            strict=True,
+        ):
+            assert abs((together != left).sum() - density * together.size) <= 1.01
+
+
+def test_threshold_sends_plus_or_minus_tau(steps):
+    for step in steps["threshold"]:
+        everything = zip(*(arrays(step, key) for key in ("gradients", "before", "left")), strict=True)
+        for gradients, before, left in everything:
+            for gradient, old, rest in zip(gradients, before, left, strict=True):
+                together = gradient + old
+                expected = np.where(np.abs(together) >= 1.5, 1.5 * np.sign(together), 0)
+                assert np.array_equal(np.float32(together - rest), expected.astype(np.float32))
+
+
+def test_powersgd_is_the_power_iteration_of_the_paper(steps):
+    rng = np.random.default_rng(0)
+    shapes = [shape for shape in SHAPES if PowerSGD(3).takes(shape)]
+    matrices = [(int(np.prod(shape[:-1])), shape[-1]) for shape in shapes]
+    factors = [rng.normal(size=(columns, 3)) for _, columns in matrices]
+    assert len(matrices) == 2
+    for step in steps["powersgd"]:
+        for i, shape in enumerate(matrices):
+            together = [
+                np.float64(g + b).reshape(shape)
+                for g, b in zip(arrays(step, "gradients")[i], arrays(step, "before")[i], strict=True)
+            ]
+            basis = np.linalg.qr(sum(together) @ factors[i])[0]
+            factors[i] = sum(together).T @ basis
+            expected = basis @ factors[i].T
+            total = arrays(step, "totals")[i][0].reshape(shape)
+            assert np.abs(total - expected).max() <= 1e-4 * np.abs(expected).max()
+
+
+def test_what_is_not_finite_on_one_replica_is_not_finite_in_the_totals(children):
+    found = results(children.run(PROGRAM, "mirrored", "2", "spoilt").out)
+    assert [one["key"] for one in found] == NAMES
+    assert not any(one["finite"] for one in found)
+
+
+def test_two_workers_send_what_two_replicas_send_and_repeat_it(steps, children, tmp_path):
+    (tmp_path / "program.py").write_text(PROGRAM)
+    for number in range(2):
+        logs = tmp_path / f"logs{number}"
+        command = ["-m", "tfdist", "launch", "--workers", "2", "--timeout-seconds", "100", "--log-dir", str(logs)]
+        finished = children.start_command(
+            *command, str(tmp_path / "program.py"), "multi_worker_mirrored", "0", ""
+        ).end()
+        assert finished.code == 0, finished.err
+        ranks = [results(path.read_text()) for path in sorted(logs.glob("*worker*"))]
+        assert len(ranks) == 2
+        flat = [one for name in NAMES for one in steps[name]]
+        for replica, rank in enumerate(ranks):
+            for one, other in zip(rank, flat, strict=True):
+                for key in ("gradients", "totals", "left"):
+                    # Bit for bit, whoever adds two numbers.
+                    assert [values[0] for values in one[key]] == [values[replica] for values in other[key]], key
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("none", None),
+        ("fp16", FP16()),
+        ("bf16", BF16()),
+        ("topk", ErrorFeedback(TopK())),
+        ("topk:0.001", ErrorFeedback(TopK(0.001))),
+        ("threshold:0.25", ErrorFeedback(Threshold(0.25))),
+        ("powersgd:2", ErrorFeedback(PowerSGD(2))),
+    ],
+)
+def test_compressions_have_names(text, value):
+    assert compression_from_name(text) == value
+    assert AllReduceOptions(compression=text) == AllReduceOptions(compression=value)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: compression_from_name("zip"), f"out of {', '.join(COMPRESSIONS)}, received 'zip'"),
+        (lambda: compression_from_name("fp16:2"), "received 'fp16:2'"),
+        (lambda: compression_from_name("powersgd:1.5"), "expected a whole number behind the colon"),
+        (lambda: AllReduceOptions(compression=3), "or a value of tfdist.allreduce, received 3"),
+        (lambda: TopK(0.0), "expected a density of topk above 0 and at most 0.25, received 0.0"),
+        (lambda: TopK(0.3), "received 0.3"),
+        (lambda: TopK(0.1, warmup_steps=-1), "expected warmup_steps of topk to be a whole number"),
+        (lambda: Threshold(0.0), "expected tau of threshold to be a positive number, received 0.0"),
+        (lambda: Threshold(float("nan")), "received nan"),
+        (lambda: PowerSGD(0), "expected rank of powersgd to be a whole number, at least 1, received 0"),
+        (lambda: ErrorFeedback(ErrorFeedback(TopK())), "expected a compression without error feedback"),
+    ],
+)
+def test_options_that_mean_nothing_are_refused(make, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        make()
+
+
+@pytest.mark.parametrize(("size", "count"), [(5000, 3), (4999, 400), (1000, 250), (1024, 1)])
+def test_the_search_finds_the_largest(size, count):
+    import tensorflow as tf
+
+    from tfdist.allreduce.compression.topk import largest
+
+    values = np.random.default_rng(size).normal(size=size).astype("float32")
+    for number in (count, tf.constant(count)):
+        found = largest(tf.constant(values), number).numpy()
+        assert len(found) == count
+        assert set(found) == set(np.argsort(-np.abs(values))[:count])
+    zeros = largest(tf.zeros([size]), count).numpy()
+    assert len(set(zeros)) == count

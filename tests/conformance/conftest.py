@@ -1,0 +1,28 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.conformance.case import Case, Topology
+from tests.conformance.outcomes import Cell, running, this_leg
+
+
+@pytest.fixture(scope="module")
+def cells(request: pytest.FixtureRequest) -> Iterator[dict]:
+    """The futures of the cells that the tests of this module ask for, by topology."""
+    wanted: dict[Topology, list[Case]] = {}
+    for item in request.session.items:
+        parameters = getattr(getattr(item, "callspec", None), "params", {})
+        if item.module is request.module and "case" in parameters:
+            wanted.setdefault(parameters["topology"], []).append(parameters["case"])
+    with running(this_leg(), "tfdist", wanted) as futures:
+        yield futures
+
+
+def check(cell: Cell, topology: Topology, case: Case) -> None:
+    """Fails unless a cell gives the numbers of one device, or may be refused and is."""
+    print(cell.log)
+    assert cell.word in ("pass", "n/a") or (cell.word == "refuses" and topology.strategy in case.refused_on), (
+        f"{cell.word} {cell.size:.2g}: {cell.detail}"
+    )

@@ -1,0 +1,16 @@
+"""DistributedOptimizer makes the steps of one device: every row about gradients once more, with and without float16."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.conformance.case import TOPOLOGIES, Case, Topology, distributed_cases
+from tests.conformance.conftest import check
+
+ORDER = [topology for topology in TOPOLOGIES if topology.name in ("MultiWorkerMirrored 2x1", "Mirrored 2")]
+CELLS = [(topology, case) for topology in ORDER for case in distributed_cases().values() if not case.applies(topology)]
+
+
+@pytest.mark.parametrize(("topology", "case"), CELLS, ids=[f"{topology.name}-{case.name}" for topology, case in CELLS])
+def test_gives_the_numbers_of_one_device(topology: Topology, case: Case, cells: dict) -> None:
+    check(cells[topology].result()[case.name], topology, case)

@@ -1,0 +1,368 @@
+"""DistributedOptimizer: what it keeps, what it sends, where it stops; its numbers are in tests/conformance."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfdist import AllReduceOptions
+from tfdist.allreduce import ErrorFeedback, TopK
+from tfdist.allreduce.options_of import options_of_path
+from tfdist.keras_compat import keras_in_use
+from tfdist.optimizers import LAMB, DistributedOptimizer, gradient_traffic
+
+PREAMBLE = """
+import json, os, sys
+import numpy as np
+import tfdist
+from tfdist import AllReduceOptions
+
+name, devices = sys.argv[1], int(sys.argv[2])
+options = {"devices": devices} if devices else {}
+strategy = tfdist.create_strategy(name, **options)
+import tensorflow as tf
+from tfdist.optimizers import DistributedOptimizer, gradient_traffic
+
+rng = np.random.default_rng(0)
+x, y = rng.normal(size=(64, 40)).astype("float32"), rng.normal(size=(64, 1)).astype("float32")
+
+def make(compression, optimizer=None, **options):
+    tf.keras.utils.set_random_seed(0)
+    layers = tf.keras.layers
+    model = tf.keras.Sequential([layers.Input((40,)), layers.Dense(64, "relu"), layers.Dense(32), layers.Dense(1)])
+    inner = optimizer or tf.keras.optimizers.SGD(0.05, momentum=0.9)
+    model.compile(DistributedOptimizer(inner, all_reduce=AllReduceOptions(compression=compression), **options), "mse")
+    return model
+
+def data(batch=16):
+    options = tf.data.Options()
+    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
+    return tf.data.Dataset.from_tensor_slices((x, y)).batch(batch).with_options(options)
+
+def say(key, value):
+    print("RESULT", json.dumps({"key": key, "value": value}), flush=True)
+
+def weights(model):
+    return [np.asarray(w, "float64").ravel().tolist() for w in model.get_weights()]
+"""
+
+
+@pytest.fixture
+def on(children, tmp_path):
+    """Runs a program on two replicas, in one process or in two, and returns what each process said."""
+
+    def run(program, workers):
+        (tmp_path / "program.py").write_text(PREAMBLE + program)
+        if workers == 1:
+            texts = [children.start_command(str(tmp_path / "program.py"), "mirrored", "2", str(tmp_path)).end()]
+            assert texts[0].code == 0, texts[0].err
+            logs = [texts[0].out]
+        else:
+            place = tmp_path / "logs"
+            command = ["-m", "tfdist", "launch", "--workers", "2", "--timeout-seconds", "100", "--log-dir", str(place)]
+            finished = children.start_command(
+                *command, str(tmp_path / "program.py"), "multi_worker_mirrored", "0", str(tmp_path)
+            ).end()
+            assert finished.code == 0, finished.err
+            logs = [path.read_text() for path in sorted(place.glob("*worker*"))]
+            assert len(logs) == 2
+        found = []
+        for text in logs:
+            said = [json.loads(line.partition("RESULT ")[2]) for line in text.splitlines() if "RESULT " in line]
+            found.append({one["key"]: one["value"] for one in said})
+        return found
+
+    return run
+
+
+RESUME = """
+from tfdist.keras_compat import keras_in_use
+folder = sys.argv[3]
+for compression in ("topk:0.05", "powersgd:2"):
+    with strategy.scope():
+        model = make(compression)
+        model.fit(data(), epochs=2, verbose=0)
+        checkpoint = tf.train.Checkpoint(model=model, optimizer=model.optimizer)
+        # Each worker writes, as TensorFlow asks for; the values are those of all replicas.
+        rank = json.loads(os.environ.get("TF_CONFIG", "{}")).get("task", {}).get("index", 0)
+        own = os.path.join(folder, f"{compression.replace(':', '-')}-{rank}")
+        path = checkpoint.save(own)
+        model.fit(data(), epochs=2, verbose=0)
+        whole = weights(model)
+        other = make(compression)
+        checkpoint = tf.train.Checkpoint(model=other, optimizer=other.optimizer)
+        if compression.startswith("topk"):
+            # Restored before there is anything to restore to.
+            status = checkpoint.restore(path)
+            other.fit(data(), epochs=2, verbose=0)
+        else:
+            other.fit(data(), epochs=1, verbose=0)
+            checkpoint.restore(path).assert_consumed()
+            other.fit(data(), epochs=2, verbose=0)
+        say(compression, [whole, weights(other)])
+        variables = model.optimizer._tfdist_hook.path._variables
+        say(compression + " residual", variables["residual0"].values().numpy().tolist())
+"""
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_residuals_of_every_replica_survive_a_checkpoint(workers, on):
+    for said in on(RESUME, workers):
+        for compression in ("topk:0.05", "powersgd:2"):
+            whole, resumed = said[compression]
+            assert whole == resumed
+            one, other = said[f"{compression} residual"]
+            assert np.any(one)
+            assert one != other
+
+
+PASSES = """
+def loop(model):
+    @tf.function
+    def step(iterator):
+        def replica(batch):
+            rows, values = batch
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_sum(tf.square(model(rows, training=True) - values)) / 16
+            variables = model.trainable_variables
+            model.optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))
+        strategy.run(replica, args=(next(iterator),))
+    for _ in range(2):
+        iterator = iter(strategy.experimental_distribute_dataset(data()))
+        for _ in range(4):
+            step(iterator)
+
+with strategy.scope():
+    model = make("none", backward_passes_per_step=2)
+    model.fit(data(), epochs=2, verbose=0)
+    say("fit", [weights(model), int(model.optimizer.iterations.numpy())])
+    model = make("none", backward_passes_per_step=2)
+    loop(model)
+    say("loop", [weights(model), int(model.optimizer.iterations.numpy())])
+"""
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_several_passes_are_one_step_on_their_batches_together(workers, on):
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(64, 40)).astype("float32"), rng.normal(size=(64, 1)).astype("float32")
+    tf.keras.utils.set_random_seed(0)
+    layers = tf.keras.layers
+    model = tf.keras.Sequential([layers.Input((40,)), layers.Dense(64, "relu"), layers.Dense(32), layers.Dense(1)])
+    model.compile(tf.keras.optimizers.SGD(0.05, momentum=0.9), "mse")
+    model.fit(x, y, batch_size=32, epochs=2, shuffle=False, verbose=0)
+    expected = [np.asarray(one, "float64").ravel() for one in model.get_weights()]
+    for said in on(PASSES, workers):
+        for key in ("fit", "loop"):
+            found, iterations = said[key]
+            assert iterations == 4
+            for one, other in zip(found, expected, strict=True):
+                assert np.abs(np.array(one) - other).max() <= 1e-5 * np.abs(other).max(), key
+
+
+SPOILT = """
+with strategy.scope():
+    model = make("topk:0.05")
+    model.fit(data(), epochs=1, verbose=0)
+    hook = model.optimizer._tfdist_hook
+    before = {k: v.values().numpy().tolist() for k, v in hook.path._variables.items()}
+
+    @tf.function
+    def step(scale):
+        def replica():
+            context = tf.distribute.get_replica_context()
+            second = tf.cast(context.replica_id_in_sync_group, tf.float32)
+            # Infinite on the second replica alone, in a place that top-k would not choose first.
+            gradients = [tf.ones(v.shape) + tf.where(second > 0, scale, 0.0) for v in model.trainable_variables]
+            return hook.path.sum_gradients(gradients)
+        return strategy.run(replica)
+
+    sums = step(np.float32(np.inf))
+    after = {k: v.values().numpy().tolist() for k, v in hook.path._variables.items()}
+    finite = bool(np.isfinite(sum(float(tf.reduce_sum(strategy.experimental_local_results(s)[0])) for s in sums)))
+    say("spoilt", [finite, before == after])
+    step(np.float32(1.0))
+    later = {k: v.values().numpy().tolist() for k, v in hook.path._variables.items()}
+    say("fine", later != after)
+    traffic = gradient_traffic(model.optimizer)
+    say("traffic", [traffic.steps, traffic.sent, traffic.uncompressed])
+"""
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_step_that_is_not_finite_leaves_residuals_alone(workers, on):
+    for said in on(SPOILT, workers):
+        assert said["spoilt"] == [False, True]
+        assert said["fine"]
+        steps, sent, uncompressed = said["traffic"]
+        assert steps == 5
+        # Two replicas: each sends what it has once. 129 of 4,737 elements are in tensors too small to compress.
+        kept = sum(int(np.ceil(0.05 * size)) for size in (40 * 64, 64 * 32))
+        assert sent == steps * (4 * 129 + 8 * (kept + 1))
+        assert uncompressed == steps * 4 * 4737
+
+
+SPARSE = """
+with strategy.scope():
+    losses = {}
+    for compression in ("none", "fp16"):
+        tf.keras.utils.set_random_seed(0)
+        layers = tf.keras.layers
+        model = tf.keras.Sequential(
+            [layers.Input((3,), dtype="int32"), layers.Embedding(50, 8), layers.Flatten(), layers.Dense(1)])
+        all_reduce = AllReduceOptions(compression=compression)
+        model.compile(DistributedOptimizer(tf.keras.optimizers.SGD(0.1), all_reduce=all_reduce), "mse")
+        tokens = np.random.default_rng(0).integers(0, 50, size=(64, 3)).astype("int32")
+        rows = tf.data.Dataset.from_tensor_slices((tokens, y)).batch(16)
+        model.fit(rows, epochs=2, verbose=0)
+        say(compression, weights(model))
+"""
+
+
+def test_sparse_gradients_go_as_they_are(on):
+    tokens = np.random.default_rng(0).integers(0, 50, size=(64, 3)).astype("int32")
+    rng = np.random.default_rng(0)
+    rng.normal(size=(64, 40))
+    y = rng.normal(size=(64, 1)).astype("float32")
+    tf.keras.utils.set_random_seed(0)
+    layers = tf.keras.layers
+    model = tf.keras.Sequential(
+        [layers.Input((3,), dtype="int32"), layers.Embedding(50, 8), layers.Flatten(), layers.Dense(1)]
+    )
+    model.compile(tf.keras.optimizers.SGD(0.1), "mse")
+    model.fit(tokens, y, batch_size=16, epochs=2, shuffle=False, verbose=0)
+    (said,) = on(SPARSE, 1)
+    for compression, tolerance in (("none", 1e-5), ("fp16", 5e-3)):
+        for one, other in zip(said[compression], model.get_weights(), strict=True):
+            assert np.abs(np.array(one) - other.ravel()).max() <= tolerance * np.abs(other).max()
+
+
+LOST = """
+with strategy.scope():
+    pass
+options["all_reduce"] = AllReduceOptions(compression="fp16")
+strategy = tfdist.create_strategy(name, **options)
+with strategy.scope():
+    layers = tf.keras.layers
+    model = tf.keras.Sequential([layers.Input((40,)), layers.Dense(1)])
+    model.compile(tf.keras.optimizers.SGD(), "mse")
+    try:
+        model.fit(data(), verbose=0)
+    except ValueError as error:
+        say("plain", str(error))
+    model.compile(DistributedOptimizer(tf.keras.optimizers.SGD()), "mse")
+    model.fit(data(), verbose=0)
+    say("distributed", gradient_traffic(model.optimizer).steps)
+"""
+
+
+def test_compression_of_the_strategy_is_honoured_or_refused(on):
+    (said,) = on(LOST, 1)
+    assert "expected a DistributedOptimizer for all_reduce.compression, FP16()" in said["plain"]
+    assert said["distributed"] == 4
+
+
+@pytest.mark.parametrize("make", [lambda: tf.keras.optimizers.Adam(0.01), lambda: LAMB(0.01, weight_decay=0.1)])
+def test_it_is_saved_as_what_it_was(make, tmp_path):
+    rows = np.ones((4, 3), np.float32)
+    layers = tf.keras.layers
+    model = tf.keras.Sequential([layers.Input((3,)), layers.Dense(1)])
+    plain, optimizer = make(), make()
+    assert DistributedOptimizer(optimizer) is optimizer
+    assert isinstance(optimizer, type(plain))
+    one, other = (tf.keras.optimizers.serialize(each) for each in (optimizer, plain))
+    # Keras counts the names of optimizers.
+    one["config"]["name"] = other["config"]["name"]
+    assert one == other
+    model.compile(optimizer, "mse")
+    model.fit(rows, rows[:, :1], epochs=3, verbose=0)
+    model.save(tmp_path / "model.keras")
+    loaded = tf.keras.models.load_model(tmp_path / "model.keras")
+    assert type(loaded.optimizer) is type(plain)
+    assert int(loaded.optimizer.iterations.numpy()) == 3
+    # Its variables are those of the plain one, with their values.
+    for one, other in zip(loaded.optimizer.variables, optimizer.variables, strict=True):
+        np.testing.assert_array_equal(np.asarray(one), np.asarray(other))
+
+
+def test_one_device_has_nothing_to_send():
+    rows = np.random.default_rng(0).normal(size=(8, 64)).astype("float32")
+    found = []
+    for wrap in (
+        lambda one: one,
+        lambda one: DistributedOptimizer(one, all_reduce=AllReduceOptions(compression="topk")),
+    ):
+        tf.keras.utils.set_random_seed(0)
+        layers = tf.keras.layers
+        model = tf.keras.Sequential([layers.Input((64,)), layers.Dense(64), layers.Dense(1)])
+        model.compile(wrap(tf.keras.optimizers.SGD(0.1)), "mse")
+        model.fit(rows, rows[:, :1], epochs=2, verbose=0)
+        found.append(model.get_weights())
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.skipif(keras_in_use().is_keras3, reason="Keras 3 has no legacy optimizers")
+def test_legacy_optimizers_too(children):
+    program = PREAMBLE + (
+        "with strategy.scope():\n"
+        "    model = make('fp16', tf.keras.optimizers.legacy.SGD(0.05))\n"
+        "    model.fit(data(), verbose=0)\n"
+        "    print('STEPS', gradient_traffic(model.optimizer).steps)\n"
+    )
+    finished = children.run(program, "mirrored", "2")
+    assert finished.code == 0, finished.err
+    assert "STEPS 4" in finished.out
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: DistributedOptimizer("adam"), "expected an optimizer of"),
+        (
+            lambda: DistributedOptimizer(DistributedOptimizer(LAMB(0.1))),
+            "expected an optimizer that is not distributed",
+        ),
+        (
+            lambda: DistributedOptimizer(LAMB(0.1), backward_passes_per_step=0),
+            "expected backward_passes_per_step to be a whole number, at least 1, received 0",
+        ),
+        (lambda: gradient_traffic(LAMB(0.1)), "expected a distributed optimizer, received LAMB; wrap it first."),
+        (
+            lambda: options_of_path(AllReduceOptions(algorithm="ring"), AllReduceOptions()),
+            "expected all_reduce.algorithm of DistributedOptimizer to be the strategy's, 'auto', received 'ring'",
+        ),
+        (
+            lambda: options_of_path(AllReduceOptions(timeout_seconds=3.0), AllReduceOptions()),
+            "expected all_reduce.timeout_seconds of DistributedOptimizer to be the strategy's, None, received 3.0",
+        ),
+    ],
+)
+def test_what_it_cannot_do_is_refused(call, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        call()
+
+
+def test_options_are_the_strategys_unless_given():
+    of_strategy = AllReduceOptions(algorithm="ring", compression="fp16")
+    assert options_of_path(None, of_strategy) is of_strategy
+    asked = AllReduceOptions(algorithm="ring", compression=ErrorFeedback(TopK(0.1)))
+    assert options_of_path(asked, of_strategy) is asked
+
+
+def test_central_storage_is_refused(children):
+    program = PREAMBLE + (
+        "with strategy.scope():\n"
+        "    model = make('none')\n"
+        "    try:\n"
+        "        model.fit(data(), verbose=0)\n"
+        "    except ValueError as error:\n"
+        "        print('REFUSED', error)\n"
+    )
+    finished = children.run(program, "central_storage", "2")
+    assert "REFUSED" in finished.out, finished.err
+    assert "expected one of the strategies one_device, mirrored and multi_worker_mirrored" in finished.out

@@ -1,0 +1,25 @@
+"""What is sent in the place of a gradient: one compression a file, its paper cited there.
+
+Each is a plain value; TensorFlow is imported when there are gradients.
+"""
+
+from tfdist.allreduce.compression.base import Compression, Exchanged
+from tfdist.allreduce.compression.error_feedback import ErrorFeedback
+from tfdist.allreduce.compression.half import BF16, FP16
+from tfdist.allreduce.compression.named import COMPRESSIONS, compression_from_name
+from tfdist.allreduce.compression.powersgd import PowerSGD
+from tfdist.allreduce.compression.threshold import Threshold
+from tfdist.allreduce.compression.topk import TopK
+
+__all__ = [
+    "BF16",
+    "COMPRESSIONS",
+    "Compression",
+    "ErrorFeedback",
+    "Exchanged",
+    "FP16",
+    "PowerSGD",
+    "Threshold",
+    "TopK",
+    "compression_from_name",
+]

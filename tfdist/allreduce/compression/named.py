@@ -1,0 +1,60 @@
+"""Compressions by name, for flags and for AllReduceOptions(compression="topk:0.01")."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tfdist.allreduce.compression.base import Compression
+from tfdist.allreduce.compression.error_feedback import ErrorFeedback
+from tfdist.allreduce.compression.half import BF16, FP16
+from tfdist.allreduce.compression.powersgd import PowerSGD
+from tfdist.allreduce.compression.threshold import Threshold
+from tfdist.allreduce.compression.topk import TopK
+
+_PLAIN: dict[str, Callable[[], Compression]] = {"fp16": FP16, "bf16": BF16}
+# With one number behind a colon, and with error feedback.
+_WITH_NUMBER: dict[str, tuple[Callable[..., Compression], type]] = {
+    "topk": (TopK, float),
+    "threshold": (Threshold, float),
+    "powersgd": (PowerSGD, int),
+}
+COMPRESSIONS = ("none", *_PLAIN, *_WITH_NUMBER)
+
+
+def compression_from_name(text: str) -> Compression | None:
+    """Returns the compression that a text names; nothing for "none".
+
+    Args:
+        text: none, fp16, bf16, or topk, threshold, powersgd with error feedback; these may have their density, tau or
+            rank behind a colon.
+
+    Raises:
+        ValueError: for an unknown name, and for a number that the compression refuses.
+
+    Example:
+        >>> from tfdist.allreduce.compression import compression_from_name
+        >>> compression_from_name("powersgd:2")
+        ErrorFeedback(inner=PowerSGD(rank=2))
+    """
+    name, colon, number = text.partition(":")
+    if name not in COMPRESSIONS or (colon and name not in _WITH_NUMBER):
+        raise ValueError(
+            f"expected all_reduce.compression out of {', '.join(COMPRESSIONS)}, received {text!r}; "
+            "choose one of them, and write for example topk:0.01 for a density of 0.01."
+        )
+    if name in _PLAIN:
+        return _PLAIN[name]()
+    if name == "none":
+        return None
+    make, kind = _WITH_NUMBER[name]
+    if not colon:
+        return ErrorFeedback(make())
+    try:
+        value = kind(number)
+    except ValueError:
+        what = "whole number" if kind is int else "number"
+        raise ValueError(
+            f"expected a {what} behind the colon of all_reduce.compression, received {text!r}; "
+            f"write {name} for the default."
+        ) from None
+    return ErrorFeedback(make(value))

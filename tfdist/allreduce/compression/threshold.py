@@ -1,0 +1,90 @@
+"""Threshold: plus or minus tau for every element that is larger than tau."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from tfdist.allreduce.compression.base import Compression, Exchanged
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+    from tfdist.allreduce.lanes import Lanes
+
+# A tau of so few binary digits is subtracted without rounding from anything up to 65536 tau.
+_DIGITS = 8
+
+
+@dataclasses.dataclass(frozen=True)
+class Threshold(Compression):
+    """Sends +tau or -tau for each element of a magnitude of at least tau, and nothing for the others: 4 bytes each.
+
+    How many bytes that is depends on the gradients: the larger tau, the fewer. Without error feedback what is above and
+    below tau is lost: `ErrorFeedback(Threshold(0.001))` is what converges, and what the name "threshold" stands for.
+
+    Args:
+        tau: what is sent, above 0; rounded to eight binary digits so that what is left of a gradient is exact. About
+            the size of the larger elements of a replica's gradient.
+
+    Raises:
+        ValueError: for a tau that is not positive.
+
+    Source: Strom 2015, Scalable Distributed DNN Training Using Commodity GPU Cloud Computing (Interspeech).
+
+    Example:
+        >>> from tfdist.allreduce import Threshold
+        >>> Threshold(0.5).tau
+        0.5
+    """
+
+    tau: float = 1e-3
+
+    def __post_init__(self) -> None:
+        if isinstance(self.tau, bool) or not isinstance(self.tau, (int, float)) or not 0 < self.tau < math.inf:
+            raise ValueError(
+                f"expected tau of threshold to be a positive number, received {self.tau!r}; "
+                "begin with the size of the larger elements of a gradient."
+            )
+        fraction, exponent = math.frexp(self.tau)
+        object.__setattr__(self, "tau", math.ldexp(round(fraction * 2**_DIGITS), exponent - _DIGITS))
+
+    def takes(self, shape: tuple[int, ...]) -> bool:
+        """See the base class."""
+        return math.prod(shape) >= self.smallest
+
+    def ratio(self, shape: tuple[int, ...]) -> float:
+        """See the base class."""
+        # As the gradients are; nobody can know it beforehand.
+        return math.nan
+
+    def exchange(self, gradients: Sequence[tf.Tensor], kept: dict[str, tf.Tensor], lanes: Lanes) -> Exchanged:
+        """See the base class."""
+        import tensorflow as tf
+
+        sizes = [gradient.shape.num_elements() for gradient in gradients]
+        flat = tf.concat([tf.reshape(gradient, [-1]) for gradient in gradients], 0)
+        places = tf.cast(tf.where(tf.abs(flat) >= self.tau), tf.int32)
+        values = tf.sign(tf.gather_nd(flat, places)) * self.tau
+        # The place and the sign in one number; an odd one is negative. The first is the count, negative if spoilt.
+        words = 2 * places[:, 0] + tf.cast(values < 0, tf.int32)
+        finite = tf.math.is_finite(tf.reduce_sum(flat * 0))
+        count = tf.where(finite, tf.size(words), -1 - tf.size(words))
+        counts = lanes.all_gather(tf.reshape(count, [1]))
+        spoilt = tf.reduce_any(counts < 0)
+        counts = tf.where(counts < 0, -1 - counts, counts)
+        longest = tf.reduce_max(counts)
+        padded = tf.pad(words, [[0, longest - tf.size(words)]])
+        everyones = tf.reshape(lanes.all_gather(padded), [-1, longest])
+        real = tf.sequence_mask(counts, longest, tf.float32)
+        signs = real * (1 - 2 * tf.cast(everyones % 2, tf.float32))
+        total = tf.scatter_nd(
+            tf.reshape(everyones // 2, [-1, 1]), tf.reshape(signs, [-1]) * self.tau, [sum(sizes)]
+        ) * tf.where(spoilt, float("nan"), 1.0)
+        left = tf.tensor_scatter_nd_sub(flat, places, values)
+        return Exchanged(
+            [tf.reshape(part, g.shape) for part, g in zip(tf.split(total, sizes), gradients, strict=True)],
+            [tf.reshape(part, g.shape) for part, g in zip(tf.split(left, sizes), gradients, strict=True)],
+        )

@@ -1,0 +1,53 @@
+"""Sums many tensors over replicas in packs that are sent side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from tfdist.allreduce.lanes import Lanes
+from tfdist.allreduce.packs import DEFAULT_BYTES_PER_PACK, plan_packs
+
+
+def packed_all_reduce(
+    tensors: Sequence[tf.Tensor], lanes: Lanes, *, bytes_per_pack: int = DEFAULT_BYTES_PER_PACK
+) -> list[tf.Tensor]:
+    """Returns each tensor's sum over all replicas.
+
+    Args:
+        tensors: dense, of known shapes, the same on every replica; gradients in the order of the layers.
+        lanes: to send with.
+        bytes_per_pack: the largest size of a pack.
+    """
+    packs = plan_packs(
+        [tensor.shape.num_elements() for tensor in tensors],
+        [tensor.dtype.name for tensor in tensors],
+        bytes_per_pack=bytes_per_pack,
+        itemsizes=[tensor.dtype.size for tensor in tensors],
+    )
+    flat = [tf.reshape(tensor, [-1]) for tensor in tensors]
+
+    def part(index: int, start: int, stop: int) -> tf.Tensor:
+        whole = flat[index]
+        return whole if stop - start == whole.shape[0] else whole[start:stop]
+
+    # No pack waits for the gradients of another: each is sent as soon as backprop has what it holds.
+    inputs = [[part(one.index, one.start, one.stop) for one in pack.parts] for pack in packs]
+    sums = lanes.all_reduce([parts[0] if len(parts) == 1 else tf.concat(parts, 0) for parts in inputs])
+    pieces: list[list[tuple[int, tf.Tensor]]] = [[] for _ in tensors]
+    for pack, total in zip(packs, sums, strict=True):
+        sizes = [one.stop - one.start for one in pack.parts]
+        for one, piece in zip(pack.parts, tf.split(total, sizes) if len(sizes) > 1 else [total], strict=True):
+            pieces[one.index].append((one.start, piece))
+    return [
+        _joined([piece for _, piece in sorted(found, key=lambda one: one[0])], tensor)
+        for found, tensor in zip(pieces, tensors, strict=True)
+    ]
+
+
+def _joined(pieces: list[tf.Tensor], like: tf.Tensor) -> tf.Tensor:
+    if not pieces:
+        # A variable without elements.
+        return like
+    return tf.reshape(pieces[0] if len(pieces) == 1 else tf.concat(pieces, 0), like.shape)

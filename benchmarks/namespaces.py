@@ -12,13 +12,16 @@ import contextlib
 import dataclasses
 import os
 import shutil
+import socket
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 # Small enough that a burst does not pass for bandwidth, large enough for a 64 KiB segment at 1 Gbit/s.
 BURST = "256kb"
 LATENCY = "50ms"
+_ETC = Path("/etc/netns")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,6 +72,10 @@ def hosts(count: int, *, rate: str | None) -> Iterator[list[Host]]:
         for i, host in enumerate(found):
             port = f"port{i}"
             _run("ip", "netns", "add", host.namespace)
+            # What `ip netns exec` shows as /etc/hosts: this machine's name is the host's own address.
+            folder = _ETC / host.namespace
+            folder.mkdir(parents=True)
+            (folder / "hosts").write_text(f"127.0.0.1 localhost\n{host.address} {socket.gethostname()}\n")
             _in(switch, "ip", "link", "add", port, "type", "veth", "peer", "name", "eth0", "netns", host.namespace)
             _in(switch, "ip", "link", "set", port, "master", "br0")
             _in(switch, "ip", "link", "set", port, "up")
@@ -86,6 +93,7 @@ def hosts(count: int, *, rate: str | None) -> Iterator[list[Host]]:
             if pids:
                 subprocess.run(["kill", "-KILL", *pids], capture_output=True)
             subprocess.run(["ip", "netns", "delete", name], capture_output=True)
+            shutil.rmtree(_ETC / name, ignore_errors=True)
 
 
 def _run(*command: str) -> None:

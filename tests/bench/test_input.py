@@ -80,7 +80,7 @@ def test_numbers_below_one_are_refused(capsys):
 def test_an_unknown_benchmark_is_refused(capsys):
     assert bench.main(["output"]) == 2
     assert capsys.readouterr().err.startswith(
-        "tfdist bench: expected a benchmark out of input, optimizer, received 'output';"
+        "tfdist bench: expected a benchmark out of allreduce, input, optimizer, received 'output';"
     )
 
 

@@ -1,4 +1,4 @@
-"""The measuring stick: `tfdist bench input` and `tfdist bench optimizer`."""
+"""The measuring stick: `tfdist bench allreduce`, `tfdist bench input` and `tfdist bench optimizer`."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 
 BENCHMARKS = {
+    "allreduce": "time, bandwidth and bytes of summing gradients over replicas",
     "input": "records a second, stalls and bytes read of input pipelines",
     "optimizer": "time of a step of each optimizer, beside what the memory allows",
 }

@@ -1,0 +1,89 @@
+"""A rank that trains with Horovod over Gloo; with its float16 compression if the method names it."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import numpy as np
+from common import HIDDEN, LEARNING_RATE, MOMENTUM, arguments, initial_weights, run
+
+found = arguments()
+addresses = found.addresses.split(",")
+port_file = found.folder / "port"
+if found.rank == 0:
+    from horovod.runner.common.util.hosts import get_host_assignments, parse_hosts
+    from horovod.runner.http.http_server import RendezvousServer
+
+    server = RendezvousServer(verbose=0)
+    port = server.start()
+    hosts = ",".join(f"{one}:1" for one in addresses)
+    server.init(get_host_assignments(parse_hosts(hosts), len(addresses)))
+    port_file.with_suffix(".new").write_text(str(port))
+    port_file.with_suffix(".new").rename(port_file)
+deadline = time.monotonic() + 60
+while not port_file.exists():
+    if time.monotonic() > deadline:
+        raise TimeoutError("expected the rendezvous server of rank 0 within 60 s")
+    time.sleep(0.05)
+os.environ.update(
+    HOROVOD_RANK=str(found.rank),
+    HOROVOD_SIZE=str(len(addresses)),
+    HOROVOD_LOCAL_RANK="0",
+    HOROVOD_LOCAL_SIZE="1",
+    HOROVOD_CROSS_RANK=str(found.rank),
+    HOROVOD_CROSS_SIZE=str(len(addresses)),
+    HOROVOD_HOSTNAME=addresses[found.rank],
+    HOROVOD_CONTROLLER="gloo",
+    HOROVOD_CPU_OPERATIONS="gloo",
+    HOROVOD_GLOO_IFACE="eth0",
+    HOROVOD_GLOO_RENDEZVOUS_ADDR=addresses[0],
+    HOROVOD_GLOO_RENDEZVOUS_PORT=port_file.read_text(),
+)
+import horovod.tensorflow as hvd  # noqa: E402  It reads the environment.
+import tensorflow as tf  # noqa: E402
+
+hvd.init()
+layers = tf.keras.layers
+model = tf.keras.Sequential(
+    [layers.Input((784,)), layers.Dense(HIDDEN, "relu"), layers.Dense(HIDDEN, "relu"), layers.Dense(10)]
+)
+model.set_weights(initial_weights())
+optimizer = tf.keras.optimizers.SGD(LEARNING_RATE, momentum=MOMENTUM)
+optimizer.build(model.trainable_variables)
+loss_of = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+compression = hvd.Compression.fp16 if found.method.endswith(" fp16") else hvd.Compression.none
+data = np.load(found.data)
+images, labels, test_images, test_labels = (tf.constant(data[name]) for name in ("x", "y", "test_x", "test_y"))
+
+
+def scaled(values: tf.Tensor) -> tf.Tensor:
+    return tf.cast(values, tf.float32) / 255
+
+
+@tf.function
+def step(rows: tf.Tensor) -> tf.Tensor:
+    with tf.GradientTape() as tape:
+        loss = loss_of(tf.gather(labels, rows), model(scaled(tf.gather(images, rows)), training=True))
+    tape = hvd.DistributedGradientTape(tape, compression=compression)
+    variables = model.trainable_variables
+    optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))
+    return loss
+
+
+@tf.function
+def right() -> tf.Tensor:
+    logits = model(scaled(test_images), training=False)
+    return tf.reduce_mean(tf.cast(tf.argmax(logits, 1) == tf.cast(test_labels, tf.int64), tf.float64))
+
+
+last = [tf.zeros([])]
+
+
+def one_step(rows: np.ndarray) -> None:
+    last[0] = step(tf.constant(rows))
+
+
+run(found, len(data["x"]), one_step, lambda: float(last[0]), lambda: float(right()))
+hvd.allreduce(tf.ones([]), name="end").numpy()
+os._exit(0)

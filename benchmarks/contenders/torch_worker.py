@@ -1,0 +1,64 @@
+"""A rank that trains with torch's DistributedDataParallel over Gloo; a communication hook if the method names one."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import torch
+from common import HIDDEN, LEARNING_RATE, MOMENTUM, arguments, initial_weights, run
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
+from torch.nn.parallel import DistributedDataParallel
+
+found = arguments()
+addresses = found.addresses.split(",")
+os.environ["GLOO_SOCKET_IFNAME"] = "eth0"
+torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
+torch.distributed.init_process_group(
+    "gloo", init_method=f"tcp://{addresses[0]}:5001", rank=found.rank, world_size=len(addresses)
+)
+sizes = ((784, HIDDEN), (HIDDEN, HIDDEN), (HIDDEN, 10))
+linear = [torch.nn.Linear(*size) for size in sizes]
+weights = initial_weights()
+with torch.no_grad():
+    for i, layer in enumerate(linear):
+        layer.weight.copy_(torch.from_numpy(weights[2 * i].T.copy()))
+        layer.bias.copy_(torch.from_numpy(weights[2 * i + 1]))
+hook = found.method.partition(" ")[2]
+# One bucket for the PowerSGD hook: with several, its collectives meet in another order on each rank, and Gloo fails.
+options = {"bucket_cap_mb": 100} if hook.startswith("powersgd") else {}
+model = DistributedDataParallel(
+    torch.nn.Sequential(linear[0], torch.nn.ReLU(), linear[1], torch.nn.ReLU(), linear[2]), **options
+)
+if hook == "fp16":
+    model.register_comm_hook(None, default_hooks.fp16_compress_hook)
+elif hook.startswith("powersgd"):
+    rank = int(hook.partition(":")[2])
+    # From the second step, as soon as it can: its default sends float32 for a thousand.
+    state = powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=rank, start_powerSGD_iter=2)
+    model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
+optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE, momentum=MOMENTUM)
+loss_of = torch.nn.CrossEntropyLoss()
+data = np.load(found.data)
+images, labels, test_images, test_labels = (torch.from_numpy(data[name]) for name in ("x", "y", "test_x", "test_y"))
+
+
+def scaled(values: torch.Tensor) -> torch.Tensor:
+    return values.to(torch.float32) / 255
+
+
+def step(rows: np.ndarray) -> None:
+    chosen = torch.from_numpy(rows).long()
+    optimizer.zero_grad()
+    loss_of(model(scaled(images[chosen])), labels[chosen].long()).backward()
+    optimizer.step()
+
+
+def accuracy() -> float:
+    with torch.no_grad():
+        return float((model.module(scaled(test_images)).argmax(1) == test_labels).double().mean())
+
+
+run(found, len(images), step, lambda: None, accuracy)
+torch.distributed.barrier()
+os._exit(0)

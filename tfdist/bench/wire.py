@@ -1,0 +1,107 @@
+"""What went over a network interface, and how fast it can go: the kernel's counters, and a plain TCP stream."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+import threading
+import time
+from pathlib import Path
+
+_CHUNK = 1 << 20
+
+
+def interface_of(address: str) -> str:
+    """Returns the name of the interface that has an address.
+
+    Args:
+        address: an IP address or host name of this machine.
+
+    Raises:
+        ValueError: if no interface has it.
+
+    Example:
+        >>> from tfdist.bench.wire import interface_of
+        >>> interface_of("127.0.0.1")
+        'lo'
+    """
+    wanted = socket.gethostbyname(address)
+    if ipaddress.ip_address(wanted).is_loopback:
+        return "lo"
+    # The kernel's own table: the local addresses are listed under the routes of their interface.
+    for line in Path("/proc/net/route").read_text().splitlines()[1:]:
+        name, destination, *_, mask = (line.split()[i] for i in (0, 1, 7))
+        network = int.from_bytes(bytes.fromhex(destination)[::-1], "big")
+        bits = int.from_bytes(bytes.fromhex(mask)[::-1], "big")
+        if bits and int(ipaddress.ip_address(wanted)) & bits == network:
+            return name
+    raise ValueError(f"expected an address of this machine, received {address}; name one that an interface has.")
+
+
+def bytes_sent(interface: str) -> int:
+    """Returns what an interface has sent since it came up, headers and all.
+
+    Args:
+        interface: its name, such as "eth0".
+    """
+    for line in Path("/proc/net/dev").read_text().splitlines():
+        name, colon, numbers = line.partition(":")
+        if colon and name.strip() == interface:
+            return int(numbers.split()[8])
+    raise ValueError(f"expected an interface of this machine, received {interface!r}; see /proc/net/dev.")
+
+
+class StreamRate:
+    """Measures how fast plain TCP streams go round a ring of workers.
+
+    Args:
+        host: own address, to listen at a free port.
+    """
+
+    def __init__(self, host: str) -> None:
+        self._server = socket.create_server((host, 0))
+        self._server.settimeout(60.0)
+
+    @property
+    def port(self) -> int:
+        """Where it listens."""
+        return int(self._server.getsockname()[1])
+
+    def measure(self, host: str, port: int, *, size: int) -> float:
+        """Sends to the next worker while it receives from the one before; returns bytes a second.
+
+        Args:
+            host: of the next worker.
+            port: where that one listens.
+            size: bytes to send, the same on every worker.
+        """
+        threads = [
+            threading.Thread(target=self._receive, args=(size,)),
+            threading.Thread(target=self._send, args=(host, port, size)),
+        ]
+        begin = time.perf_counter()
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return size / (time.perf_counter() - begin)
+
+    def _receive(self, size: int) -> None:
+        connection, _ = self._server.accept()
+        with connection:
+            connection.settimeout(60.0)
+            buffer = bytearray(_CHUNK)
+            while size > 0:
+                count = connection.recv_into(buffer)
+                if not count:
+                    raise ConnectionError(f"expected {size:,} bytes more of the worker before, received the end")
+                size -= count
+
+    @staticmethod
+    def _send(host: str, port: int, size: int) -> None:
+        with socket.create_connection((host, port), timeout=60.0) as connection:
+            chunk = bytes(_CHUNK)
+            while size > 0:
+                count = min(size, _CHUNK)
+                connection.sendall(chunk[:count])
+                size -= count

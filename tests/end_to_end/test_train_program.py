@@ -84,3 +84,23 @@ def test_an_evaluator_evaluates_the_final_model(tmp_path: Path) -> None:
 def test_flags_reach_the_training(flags: list[str], tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tfdist", "train", "--epochs=1", f"--data_dir={tmp_path}/data", *flags]
     assert run(command, cwd=tmp_path, deadline_seconds=240).code == 0
+
+
+def test_compressed_gradients_over_two_workers(tmp_path: Path) -> None:
+    flags = ["--model=mlp", "--epochs=3", "--compression=topk:0.05", "--backward_passes_per_step=2"]
+    ended = launch(
+        "--workers",
+        "2",
+        "-m",
+        "tfdist.train",
+        *flags,
+        f"--data_dir={tmp_path}/data",
+        cwd=tmp_path,
+        deadline_seconds=150,
+    )
+    assert ended.code == 0
+    assert len(set(re.findall(r"accuracy 0\.\d+, loss [\d.]+, steps \d+, weights \w+", ended.text))) == 1
+    found = re.search(r"topk:0.05, ([\d,]+) bytes a step and replica, ([\d.]+) times fewer", ended.text)
+    assert found is not None
+    # Eight bytes for one element of twenty: ten times fewer, but for what is too small to compress.
+    assert 8 < float(found[2]) <= 10

@@ -75,3 +75,9 @@ def test_the_table(workers, replicas, said, capsys):
     ):
         assert text in printed
     assert "tfdist train" in printed
+    assert "gradients" not in printed
+
+
+def test_the_table_says_what_compressed_gradients_cost(capsys):
+    summary(gradients="topk, 1,000 bytes a step and replica, 9.9 times fewer").print()
+    assert "topk, 1,000 bytes a step and replica, 9.9 times fewer" in capsys.readouterr().out

@@ -35,6 +35,7 @@ class Summary:
         loss: on held-out data.
         weights: checksum of the model's weights.
         files: what was written, by kind.
+        gradients: bytes that a replica sent for them, where they were compressed.
     """
 
     strategy: str
@@ -46,6 +47,7 @@ class Summary:
     loss: float
     weights: str
     files: dict[str, str]
+    gradients: str = ""
 
     def line(self) -> str:
         """Returns what workers can be compared by, in one line."""
@@ -64,6 +66,7 @@ class Summary:
             "loss (held-out)": f"{self.loss:.4f}",
             "steps": str(self.steps),
             "samples/s": f"{self.samples_per_second:,.0f}",
+            **({"gradients": self.gradients} if self.gradients else {}),
             "weights": self.weights,
             **self.files,
         }

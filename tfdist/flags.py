@@ -93,7 +93,7 @@ def optimizer_from_flags(optimizer: Any, flag_values: flags.FlagValues = flags.F
         flag_values: parsed flags of the group "strategy".
 
     Raises:
-        ValueError: under a strategy without replicas of its own, for flags that ask for anything.
+        ValueError: at the first step, under a strategy that DistributedOptimizer cannot work with.
 
     Example:
         >>> import tensorflow as tf

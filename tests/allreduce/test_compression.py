@@ -12,7 +12,7 @@ from tfdist.allreduce import BF16, FP16, AllReduceOptions, ErrorFeedback, PowerS
 from tfdist.allreduce.compression import COMPRESSIONS, compression_from_name
 
 SHAPES = [(40, 30), (1500,), (3, 4, 5, 30)]
-NAMES = ["fp16", "bf16", "topk", "topk warmup", "threshold", "powersgd"]
+NAMES = ["fp16", "bf16", "topk", "topk warmup", "threshold", "threshold, quiet", "powersgd"]
 
 # For each compression a few steps of error feedback, printed by every replica as it saw them.
 PROGRAM = """
@@ -20,7 +20,7 @@ import json, sys
 import numpy as np
 import tfdist
 
-name, devices, spoilt = sys.argv[1], int(sys.argv[2]), sys.argv[3] == "spoilt"
+name, devices, spoilt = sys.argv[1], int(sys.argv[2]), sys.argv[3]
 strategy = tfdist.create_strategy(name, devices=devices) if devices else tfdist.create_strategy(name)
 import tensorflow as tf
 from tfdist.allreduce import BF16, FP16, ErrorFeedback, PowerSGD, Threshold, TopK
@@ -28,7 +28,7 @@ from tfdist.allreduce.lanes import Lanes
 
 COMPRESSIONS = {
     "fp16": FP16(), "bf16": BF16(), "topk": TopK(0.02), "topk warmup": TopK(0.01, warmup_steps=3),
-    "threshold": Threshold(1.5), "powersgd": PowerSGD(3),
+    "threshold": Threshold(1.5), "threshold, quiet": Threshold(1e6), "powersgd": PowerSGD(3),
 }
 SHAPES = [(40, 30), (1500,), (3, 4, 5, 30)]
 replicas = 2
@@ -51,7 +51,8 @@ for key, inner in COMPRESSIONS.items():
         def gradient(i, position):
             values = np.random.default_rng([number, i, position]).normal(size=shapes[position]).astype("float32")
             if spoilt and i == 1 and position == 0:
-                values.flat[7] = {"topk": np.inf, "fp16": 1e30}.get(key, np.nan)
+                place = {"early": 7, "late": -1, "everywhere": slice(None), "infinite": 7}[spoilt]
+                values.flat[place] = 1e30 if key == "fp16" else np.inf if spoilt == "infinite" else np.nan
             return tf.constant(values)
 
         gradients = [of_each(lambda i: gradient(i, position)) for position in range(len(shapes))]
@@ -137,6 +138,12 @@ def test_threshold_sends_plus_or_minus_tau(steps):
                 assert np.array_equal(np.float32(together - rest), expected.astype(np.float32))
 
 
+def test_gradients_below_the_threshold_send_nothing_and_are_kept(steps):
+    for number, step in enumerate(steps["threshold, quiet"]):
+        assert not any(np.any(total) for totals in arrays(step, "totals") for total in totals)
+        assert number == 0 or np.any(arrays(step, "before")[0][0])
+
+
 def test_powersgd_is_the_power_iteration_of_the_paper(steps):
     rng = np.random.default_rng(0)
     shapes = [shape for shape in SHAPES if PowerSGD(3).takes(shape)]
@@ -156,8 +163,9 @@ def test_powersgd_is_the_power_iteration_of_the_paper(steps):
             assert np.abs(total - expected).max() <= 1e-4 * np.abs(expected).max()
 
 
-def test_what_is_not_finite_on_one_replica_is_not_finite_in_the_totals(children):
-    found = results(children.run(PROGRAM, "mirrored", "2", "spoilt").out)
+@pytest.mark.parametrize("spoilt", ["early", "late", "everywhere", "infinite"])
+def test_what_is_not_finite_on_one_replica_is_not_finite_in_the_totals(spoilt, children):
+    found = results(children.run(PROGRAM, "mirrored", "2", spoilt).out)
     assert [one["key"] for one in found] == NAMES
     assert not any(one["finite"] for one in found)
 

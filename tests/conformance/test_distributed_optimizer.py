@@ -7,8 +7,14 @@ import pytest
 from tests.conformance.case import TOPOLOGIES, Case, Topology, distributed_cases
 from tests.conformance.conftest import check
 
-ORDER = [topology for topology in TOPOLOGIES if topology.name in ("MultiWorkerMirrored 2x1", "Mirrored 2")]
-CELLS = [(topology, case) for topology in ORDER for case in distributed_cases().values() if not case.applies(topology)]
+# What float16 does to a sum it does wherever the sum is made; across workers is where one uses it.
+COMPRESSIONS = {"MultiWorkerMirrored 2x1": ("none", "fp16"), "Mirrored 2": ("none",)}
+CELLS = [
+    (topology, case)
+    for topology in TOPOLOGIES
+    for case in distributed_cases().values()
+    if case.name.rpartition("-")[2] in COMPRESSIONS.get(topology.name, ()) and not case.applies(topology)
+]
 
 
 @pytest.mark.parametrize(("topology", "case"), CELLS, ids=[f"{topology.name}-{case.name}" for topology, case in CELLS])

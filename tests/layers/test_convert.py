@@ -121,6 +121,34 @@ def test_a_saved_model_loads_without_tfdist(make, keras, tmp_path):
     assert float(text.partition("SUM ")[2]) == pytest.approx(expected, rel=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("shape", "options"),
+    [
+        ((5, 4, 3), {}),
+        ((5, 4, 3), {"axis": 1}),
+        ((2, 3, 4, 5), {}),
+        ((2, 3, 4, 5), {"axis": 2}),
+        ((5, 4, 3), {"dtype": "float64"}),
+    ],
+)
+def test_running_statistics_are_those_of_the_plain_layer(shape, options, keras):
+    import tensorflow as tf
+
+    from tfdist.layers import SyncBatchNormalization, convert_sync_batchnorm
+
+    rows = tf.constant(np.random.default_rng(0).normal(size=(6, *shape)), options.get("dtype", "float32"))
+    plain = keras.layers.BatchNormalization(momentum=0.5, **options)
+    converted = keras.Sequential([keras.layers.Input(shape), keras.layers.BatchNormalization(momentum=0.5, **options)])
+    convert_sync_batchnorm(converted)
+    layers = [plain, SyncBatchNormalization(momentum=0.5, **options), converted.layers[-1]]
+    for layer in layers:
+        layer(rows, training=True)
+    for layer in layers[1:]:
+        for name in ("moving_mean", "moving_variance"):
+            one, other = (np.asarray(getattr(each, name)) for each in (layer, plain))
+            np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+
+
 def test_masked_steps_do_not_count(keras):
     import tensorflow as tf
 

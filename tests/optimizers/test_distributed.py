@@ -241,6 +241,129 @@ def test_sparse_gradients_go_as_they_are(on):
             assert np.abs(np.array(one) - other.ravel()).max() <= tolerance * np.abs(other).max()
 
 
+SETS = """
+def variables_of(count):
+    return [tf.Variable(tf.ones([40, 40]), name=f"v{i}") for i in range(count)]
+
+def run(optimizer, pairs):
+    @tf.function
+    def step():
+        strategy.run(lambda: optimizer.apply_gradients(pairs()))
+    try:
+        step()
+        return ""
+    except Exception as error:
+        return str(error)
+
+def largest(variable):
+    return float(np.abs(strategy.experimental_local_results(variable)[0].numpy() - 1).max())
+
+with strategy.scope():
+    a, b = variables_of(2)
+    optimizer = DistributedOptimizer(tf.keras.optimizers.SGD(1.0), all_reduce=AllReduceOptions(compression="topk:0.01"))
+    many = tf.reshape(tf.range(1600.0), [40, 40])
+    run(optimizer, lambda: [(many, a), (0.0 * many, b)])
+    run(optimizer, lambda: [(tf.ones_like(many), b)])
+    # What is left of a's gradient is not b's.
+    say("residual of another", largest(b))
+    (c,) = variables_of(1)
+    say("unknown", run(optimizer, lambda: [(many, c)]))
+
+    for passes in (1, 2):
+        used, unused = variables_of(2)
+        optimizer = tf.keras.optimizers.AdamW(0.1, weight_decay=0.5)
+        DistributedOptimizer(
+            optimizer, all_reduce=AllReduceOptions(compression="fp16"), backward_passes_per_step=passes)
+        for _ in range(passes):
+            run(optimizer, lambda: [(many, used), (None, unused)])
+        say(f"None, {passes}", [largest(used), largest(unused)])
+
+    path = DistributedOptimizer(
+        tf.keras.optimizers.SGD(), all_reduce=AllReduceOptions(compression="threshold:0.25"))._tfdist_hook.path
+    path.build([(40, 40)], ["float32"])
+    scaled = []
+    for scale in (None, 1024.0):
+        def replica():
+            factor = 1.0 if scale is None else scale
+            given = [factor * (many - 700.0) / 1000.0]
+            return path.sum_gradients(given, scale=None if scale is None else tf.constant(scale))[0] / factor
+        total = strategy.experimental_local_results(tf.function(strategy.run)(replica))[0]
+        scaled.append(np.asarray(total, "float64").ravel().tolist())
+        path._variables["residual0"].restore(tf.zeros([2, 40, 40]))
+    say("scaled", scaled[0] == scaled[1] and max(scaled[0]) > 0)
+
+    @tf.function
+    def unknown_shape():
+        def replica():
+            one = tf.ensure_shape(tf.numpy_function(lambda: np.ones([3], "float32"), [], tf.float32), None)
+            return path.sum_gradients([one], indices=[7])
+        return strategy.run(replica)
+    try:
+        unknown_shape()
+    except Exception as error:
+        say("shape", str(error))
+
+    # Of another number of replicas: residuals are shared out, counts are not.
+    path._variables["residual0"].restore(tf.ones([4, 40, 40]))
+    path._variables["steps"].restore(tf.constant([6.0, 6.0, 6.0, 6.0], tf.float64))
+    residual, steps = (path._variables[one].values().numpy() for one in ("residual0", "steps"))
+    say("restored", [float(residual[1, 0, 0]), float(steps[1])])
+"""
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_what_is_kept_is_of_one_variable(workers, on):
+    for said in on(SETS, workers):
+        # Two replicas, each with a gradient of one.
+        assert said["residual of another"] == 2.0
+        assert "expected the variables that DistributedOptimizer was first given gradients of" in said["unknown"]
+        for passes in (1, 2):
+            used, unused = said[f"None, {passes}"]
+            assert used > 0
+            assert unused == 0
+        assert said["scaled"]
+        assert "expected tensors of known shapes" in said["shape"]
+        assert said["restored"] == [2.0, 6.0]
+
+
+SCALED = """
+from tfdist.keras_compat import keras_in_use
+with strategy.scope():
+    outer = tf.keras.optimizers.LossScaleOptimizer if keras_in_use().is_keras3 else (
+        tf.keras.mixed_precision.LossScaleOptimizer)
+    tf.keras.utils.set_random_seed(0)
+    layers = tf.keras.layers
+    model = tf.keras.Sequential([layers.Input((40,)), layers.Dense(64, "relu"), layers.Dense(32), layers.Dense(1)])
+    optimizer = outer(tf.keras.optimizers.SGD(0.05))
+    assert DistributedOptimizer(optimizer, all_reduce=AllReduceOptions(compression="topk:0.05")) is optimizer
+    model.compile(optimizer, "mse")
+    model.fit(data(), verbose=0)
+    say("steps", gradient_traffic(model.optimizer).steps)
+"""
+
+
+def test_a_loss_scale_optimizer_can_be_wrapped_too(on):
+    (said,) = on(SCALED, 1)
+    assert said["steps"] == 4
+
+
+def test_a_strategy_that_tfdist_has_not_made_is_refused(children):
+    program = PREAMBLE.replace("tfdist.create_strategy(name, **options)", "None") + (
+        "cpus = [tf.config.LogicalDeviceConfiguration()] * 2\n"
+        "tf.config.set_logical_device_configuration(tf.config.list_physical_devices('CPU')[0], cpus)\n"
+        "strategy = tf.distribute.MirroredStrategy(['CPU:0', 'CPU:1'])\n"
+        "with strategy.scope():\n"
+        "    v = tf.Variable([1.0])\n"
+        "    optimizer = DistributedOptimizer(tf.keras.optimizers.SGD())\n"
+        "    try:\n"
+        "        tf.function(strategy.run)(lambda: optimizer.apply_gradients([(tf.ones([1]), v)]) and None)\n"
+        "    except Exception as error:\n"
+        "        print('REFUSED', error)\n"
+    )
+    finished = children.run(program, "mirrored", "2")
+    assert "expected a strategy of tfdist for DistributedOptimizer" in finished.out, finished.err
+
+
 LOST = """
 with strategy.scope():
     pass
@@ -307,16 +430,20 @@ def test_one_device_has_nothing_to_send():
 
 
 @pytest.mark.skipif(keras_in_use().is_keras3, reason="Keras 3 has no legacy optimizers")
-def test_legacy_optimizers_too(children):
+def test_legacy_optimizers_too(children, tmp_path):
     program = PREAMBLE + (
         "with strategy.scope():\n"
-        "    model = make('fp16', tf.keras.optimizers.legacy.SGD(0.05))\n"
+        "    model = make('topk:0.05', tf.keras.optimizers.legacy.SGD(0.05))\n"
         "    model.fit(data(), verbose=0)\n"
         "    print('STEPS', gradient_traffic(model.optimizer).steps)\n"
+        "    path = tf.train.Checkpoint(optimizer=model.optimizer).save(sys.argv[3])\n"
+        "    print('KEPT', [name for name, _ in tf.train.list_variables(path) if 'residual0' in name])\n"
+        "    model.save(sys.argv[3] + '-saved', save_format='tf')\n"
     )
-    finished = children.run(program, "mirrored", "2")
+    finished = children.run(program, "mirrored", "2", str(tmp_path / "files"))
     assert finished.code == 0, finished.err
     assert "STEPS 4" in finished.out
+    assert "KEPT ['optimizer/_tfdist_hook/path/_variables/residual0/values" in finished.out
 
 
 @pytest.mark.parametrize(
@@ -351,7 +478,9 @@ def test_options_are_the_strategys_unless_given():
     of_strategy = AllReduceOptions(algorithm="ring", compression="fp16")
     assert options_of_path(None, of_strategy) is of_strategy
     asked = AllReduceOptions(algorithm="ring", compression=ErrorFeedback(TopK(0.1)))
-    assert options_of_path(asked, of_strategy) is asked
+    assert options_of_path(asked, of_strategy) == asked
+    together = AllReduceOptions(algorithm="ring", compression="fp16", bytes_per_pack=100)
+    assert options_of_path(AllReduceOptions(bytes_per_pack=100), of_strategy) == together
 
 
 def test_central_storage_is_refused(children):

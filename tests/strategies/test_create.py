@@ -132,10 +132,13 @@ def test_auto_reads_tf_config(monkeypatch):
         create_strategy("auto")
 
 
-def test_auto_logs_one_line(caplog):
+def test_auto_logs_what_it_chose(caplog):
     with caplog.at_level("INFO", logger="tfdist"):
         create_strategy("auto", devices=2)
-    assert [record.getMessage() for record in caplog.records] == ["strategy mirrored: 2 devices asked for"]
+    assert [record.getMessage() for record in caplog.records] == [
+        "strategy mirrored: 2 devices asked for",
+        "all-reduce: auto is ring",
+    ]
 
 
 @pytest.mark.parametrize("name", ["one_device", "mirrored", "central_storage", "multi_worker_mirrored"])

@@ -84,7 +84,8 @@ def test_more_than_the_gpus_are_refused(two_gpus):
 def test_gpu_memory_grows_before_the_strategy_is_built(name, owner, attribute, two_gpus, calls, monkeypatch):
     module = importlib.import_module(f"tfdist.strategies.{name}")
     monkeypatch.setattr(module, "prepare_keras", lambda strategy, kind: strategy)
-    monkeypatch.setattr(owner, attribute, lambda *_, **__: calls.append(attribute))
+    built = types.SimpleNamespace(num_replicas_in_sync=1)
+    monkeypatch.setattr(owner, attribute, lambda *_, **__: calls.append(attribute) or built)
     create_strategy(name)
     assert calls == [("GPU:0", True), ("GPU:1", True), attribute]
 

@@ -111,11 +111,12 @@ def log(finished):
     return [line for line in finished.err.splitlines() if line.startswith("tfdist:")]
 
 
-def test_auto_logs_one_line_a_call_with_its_choice_and_reason(ended):
+def test_auto_logs_its_choice_and_reason(ended):
     assert results(ended["auto"]) == [["MirroredStrategy", 2], ["OneDeviceStrategy", 1], ["OneDeviceStrategy", 1]]
     nothing = "this machine has no GPU and no TF_CONFIG names other workers"
     assert log(ended["auto"]) == [
         "tfdist: strategy mirrored: 2 devices asked for",
+        "tfdist: all-reduce: auto is ring",
         f"tfdist: strategy one_device: {nothing}",
         f"tfdist: strategy one_device: this task is the evaluator, outside the cluster, and {nothing}",
     ]

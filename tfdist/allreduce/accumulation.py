@@ -35,7 +35,7 @@ class Accumulation(tf.__internal__.tracking.AutoTrackable):
         for i, (shape, dtype) in enumerate(zip(shapes, dtypes, strict=True)):
             self._sums.append(PerReplica(tf.zeros(shape, dtype), name=f"accumulated{i}"))
 
-    def add(self, gradients: Sequence[Gradient], update: Callable[[list[tf.Tensor]], Any]) -> None:
+    def add(self, gradients: Sequence[Gradient], update: Callable[[list[Any]], Any]) -> None:
         """Adds the gradients of a pass; with the last one of an update calls it with their mean; in replica context.
 
         Args:
@@ -47,13 +47,20 @@ class Accumulation(tf.__internal__.tracking.AutoTrackable):
             each_replica = strategy.extended.call_for_each_replica
 
             def last(gradients: list[Any]) -> None:
-                means = [self._plus(one, g) / self.passes for one, g in zip(self._sums, gradients, strict=True)]
-                with tf.control_dependencies([one.assign(tf.zeros_like(one.read())) for one in self._sums]):
-                    update([tf.identity(mean) for mean in means])
+                # What had no influence on the loss stays so: an optimizer leaves such a variable alone.
+                means = [
+                    None if g is None else (one.read() + tf.convert_to_tensor(g)) / self.passes
+                    for one, g in zip(self._sums, gradients, strict=True)
+                ]
+                with tf.control_dependencies([mean for mean in means if mean is not None]):
+                    resets = [one.assign(tf.zeros_like(one.read())) for one in self._sums]
+                with tf.control_dependencies(resets):
+                    update([None if mean is None else tf.identity(mean) for mean in means])
 
             def other(gradients: list[Any]) -> None:
                 for one, gradient in zip(self._sums, gradients, strict=True):
-                    one.assign(self._plus(one, gradient))
+                    if gradient is not None:
+                        one.assign(one.read() + tf.convert_to_tensor(gradient))
 
             due = tf.equal(self._count + 1, self.passes)
             # A condition outside of the replicas: within one they cannot meet (keras-team/keras#20582).
@@ -61,7 +68,3 @@ class Accumulation(tf.__internal__.tracking.AutoTrackable):
             self._count.assign((self._count + 1) % self.passes)
 
         tf.distribute.get_replica_context().merge_call(across, args=(list(gradients),))
-
-    @staticmethod
-    def _plus(one: PerReplica, gradient: Gradient) -> tf.Tensor:
-        return one.read() if gradient is None else one.read() + tf.convert_to_tensor(gradient)

@@ -12,6 +12,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfdist.allreduce.packs import DEFAULT_BYTES_PER_PACK
+
 # More than these gain nothing on links of 0.1 to 1 Gbit/s, see `tfdist bench allreduce`.
 LANES = 4
 
@@ -21,13 +23,18 @@ _launchers: weakref.WeakKeyDictionary[Any, list[list[Any]]] = weakref.WeakKeyDic
 class Lanes:
     """The collectives of one step of one replica; to be made and used in replica context.
 
+    Args:
+        bytes_per_pack: size of the packs that tensors are sent in, see `packed_all_reduce`; None for the default.
+
     Attributes:
+        bytes_per_pack: size of the packs.
         sent: bytes that this replica has to send for the collectives so far: a number where the sizes are known while
             the step is traced, else a float64 tensor. A ring is supposed: 2(n-1)/n of what is summed, (n-1) times what
             is gathered.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, bytes_per_pack: int | None = None) -> None:
+        self.bytes_per_pack = bytes_per_pack or DEFAULT_BYTES_PER_PACK
         self._context = tf.distribute.get_replica_context()
         self._replicas = self._context.num_replicas_in_sync
         self._launchers = _launchers_of(self._context)

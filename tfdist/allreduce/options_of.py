@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import tensorflow as tf
 
 from tfdist.allreduce.options import AllReduceOptions
@@ -18,11 +20,16 @@ def all_reduce_of(strategy: tf.distribute.Strategy) -> AllReduceOptions:
     return getattr(strategy, "_tfdist_all_reduce", AllReduceOptions())
 
 
+def is_of_tfdist(strategy: tf.distribute.Strategy) -> bool:
+    """Whether tfdist has made a strategy, and mended the Keras that it is for."""
+    return hasattr(strategy, "_tfdist_all_reduce")
+
+
 def options_of_path(asked: AllReduceOptions | None, of_strategy: AllReduceOptions) -> AllReduceOptions:
     """Returns the options of a gradient path.
 
     Args:
-        asked: of the optimizer; None for those of the strategy.
+        asked: of the optimizer; what it leaves out is the strategy's.
         of_strategy: what the strategy was made with.
 
     Raises:
@@ -43,7 +50,12 @@ def options_of_path(asked: AllReduceOptions | None, of_strategy: AllReduceOption
                 f"expected all_reduce.{name} of DistributedOptimizer to be the strategy's, "
                 f"{getattr(of_strategy, name)!r}, received {value!r}; give it to create_strategy."
             )
-    return asked
+    return dataclasses.replace(
+        of_strategy,
+        **{
+            name: getattr(asked, name) for name in ("bytes_per_pack", "compression") if getattr(asked, name) is not None
+        },
+    )
 
 
 def refuse_lost_compression(strategy: tf.distribute.Strategy, optimizer: str) -> None:

@@ -7,23 +7,29 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from tfdist.allreduce.lanes import Lanes
-from tfdist.allreduce.packs import DEFAULT_BYTES_PER_PACK, plan_packs
+from tfdist.allreduce.packs import plan_packs
 
 
-def packed_all_reduce(
-    tensors: Sequence[tf.Tensor], lanes: Lanes, *, bytes_per_pack: int = DEFAULT_BYTES_PER_PACK
-) -> list[tf.Tensor]:
+def packed_all_reduce(tensors: Sequence[tf.Tensor], lanes: Lanes) -> list[tf.Tensor]:
     """Returns each tensor's sum over all replicas.
 
     Args:
         tensors: dense, of known shapes, the same on every replica; gradients in the order of the layers.
-        lanes: to send with.
-        bytes_per_pack: the largest size of a pack.
+        lanes: to send with, in packs of its size.
+
+    Raises:
+        ValueError: for a tensor of an unknown shape, of which nobody knows what it shares a pack with.
     """
+    for tensor in tensors:
+        if not tensor.shape.is_fully_defined():
+            raise ValueError(
+                f"expected tensors of known shapes to be summed over replicas, received {tensor.shape}; "
+                "set it with tf.ensure_shape."
+            )
     packs = plan_packs(
         [tensor.shape.num_elements() for tensor in tensors],
         [tensor.dtype.name for tensor in tensors],
-        bytes_per_pack=bytes_per_pack,
+        bytes_per_pack=lanes.bytes_per_pack,
         itemsizes=[tensor.dtype.size for tensor in tensors],
     )
     flat = [tf.reshape(tensor, [-1]) for tensor in tensors]

@@ -14,8 +14,10 @@ from tfdist.allreduce.lanes import Lanes
 from tfdist.allreduce.options import AllReduceOptions
 from tfdist.allreduce.options_of import all_reduce_of, options_of_path
 from tfdist.allreduce.packed import packed_all_reduce
-from tfdist.allreduce.packs import DEFAULT_BYTES_PER_PACK
 from tfdist.allreduce.per_replica import PerReplica
+
+_COUNTERS = ("steps", "sent", "uncompressed")
+_DIGITS = "0123456789"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,7 +44,7 @@ class GradientPath(tf.__internal__.tracking.AutoTrackable):
     """What happens to gradients between backprop and the optimizer, and what it has to remember.
 
     Args:
-        options: bytes_per_pack and compression; the others are the strategy's. None takes those of the strategy.
+        options: bytes_per_pack and compression; the others, and these where they are None, are the strategy's.
     """
 
     def __init__(self, options: AllReduceOptions | None) -> None:
@@ -64,7 +66,6 @@ class GradientPath(tf.__internal__.tracking.AutoTrackable):
         self.options = options_of_path(self._asked, all_reduce_of(strategy))
         compression = self.options.compressor
         self._built = True
-        self._shapes = list(shapes)
         self._replicas = strategy.num_replicas_in_sync
         if compression is None or self._replicas == 1:
             return
@@ -76,9 +77,9 @@ class GradientPath(tf.__internal__.tracking.AutoTrackable):
         taken = [shape for i, shape in enumerate(shapes) if i in self._compressed and shape is not None]
         # Into the dictionary that a checkpoint may have been restored to already.
         for one in compression.variables(taken):
-            self._variables[one.name] = PerReplica(one.initial, name=one.name)
-        self._variables["sent"] = PerReplica(tf.zeros([], tf.float64), name="sent")
-        self._variables["steps"] = PerReplica(tf.zeros([], tf.int64), name="steps")
+            self._variables[one.name] = PerReplica(one.initial, name=one.name, shared=one.initial.ndim == 0)
+        for name in _COUNTERS:
+            self._variables[name] = PerReplica(tf.zeros([], tf.float64), name=name, shared=True)
         elements = sum(shape.num_elements() for shape in map(tf.TensorShape, taken))
         total = sum(tf.TensorShape(shape).num_elements() for shape in shapes if shape is not None)
         get_logger().info(
@@ -102,53 +103,66 @@ class GradientPath(tf.__internal__.tracking.AutoTrackable):
         """Whether it has its variables."""
         return self._built
 
-    def sum_gradients(self, gradients: Sequence[Gradient], *, scale: Any = None) -> list[Gradient]:
+    def sum_gradients(
+        self, gradients: Sequence[Gradient], *, indices: Sequence[int] | None = None, scale: Any = None
+    ) -> list[Gradient]:
         """Returns each gradient's sum over all replicas; in replica context.
 
         Args:
             gradients: dense, IndexedSlices, or None; the same kinds in the same order on every replica.
+            indices: of these among the gradients that it was built for; None for all of them in their order.
             scale: the loss scale that they contain, by which residuals are kept unscaled; None for none.
         """
         sums: list[Gradient] = list(gradients)
         if tf.distribute.get_replica_context().num_replicas_in_sync == 1:
             return sums
-        lanes = Lanes()
-        sparse = [i for i, g in enumerate(gradients) if isinstance(g, tf.IndexedSlices)]
-        taken = set(self._compressed) & {i for i, g in enumerate(gradients) if tf.is_tensor(g)}
-        plain = [i for i, g in enumerate(gradients) if g is not None and i not in taken and i not in sparse]
-        for i in sparse:
-            sums[i] = lanes.all_reduce_slices(gradients[i])
-        packed = packed_all_reduce(
-            [gradients[i] for i in plain],
-            lanes,
-            bytes_per_pack=self.options.bytes_per_pack or DEFAULT_BYTES_PER_PACK,
-        )
-        for i, total in zip(plain, packed, strict=True):
+        lanes = Lanes(bytes_per_pack=self.options.bytes_per_pack)
+        places = range(len(sums)) if indices is None else indices
+        slots = {index: slot for slot, index in enumerate(self._compressed)}
+        # Which of them are compressed, and in whose place: what a compression keeps is of one variable.
+        taken = {i: slots[place] for i, place in enumerate(places) if place in slots and tf.is_tensor(gradients[i])}
+        plain = [i for i, gradient in enumerate(gradients) if tf.is_tensor(gradient) and i not in taken]
+        for i, gradient in enumerate(gradients):
+            if isinstance(gradient, tf.IndexedSlices):
+                sums[i] = lanes.all_reduce_slices(gradient)
+        for i, total in zip(plain, packed_all_reduce([gradients[i] for i in plain], lanes), strict=True):
             sums[i] = total
-        if self._compressed:
-            self._exchange(gradients, sums, lanes, scale)
+        if taken:
+            self._exchange(gradients, sums, taken, lanes, scale)
         return sums
 
-    def _exchange(self, gradients: Sequence[Gradient], sums: list[Gradient], lanes: Lanes, scale: Any) -> None:
+    def _exchange(
+        self, gradients: Sequence[Gradient], sums: list[Gradient], taken: dict[int, int], lanes: Lanes, scale: Any
+    ) -> None:
         compression = self.options.compressor
         assert compression is not None
-        # A variable that had no influence on this loss has a gradient of zero; its residual may still be sent.
-        given = [
-            tf.zeros(self._shapes[i]) if gradients[i] is None else tf.convert_to_tensor(gradients[i])
-            for i in self._compressed
-        ]
         before = {name: one.read() for name, one in self._variables.items()}
-        residuals = [name for name in before if name.startswith("residual")]
-        kept = dict(before)
+        # The compression numbers what it keeps by the gradients that it is given, which may be some of all.
+        own = {name: name for name in before if name not in _COUNTERS and not name[-1].isdigit()}
+        for number, slot in enumerate(taken.values()):
+            own.update(
+                {
+                    f"{name.rstrip(_DIGITS)}{number}": name
+                    for name in before
+                    if name[-1].isdigit() and int(name[len(name.rstrip(_DIGITS)) :]) == slot
+                }
+            )
+        kept = {name: before[of] for name, of in own.items()}
         if scale is not None:
-            kept.update({name: before[name] * scale for name in residuals})
-        found = compression.exchange(given, kept, lanes)
-        for i, total in zip(self._compressed, found.totals, strict=True):
+            kept.update({name: value * scale for name, value in kept.items() if name.startswith("residual")})
+        so_far = lanes.sent
+        found = compression.exchange([gradients[i] for i in taken], kept, lanes, scale=1.0 if scale is None else scale)
+        for i, total in zip(taken, found.totals, strict=True):
             sums[i] = total
-        after = dict(found.kept)
-        if scale is not None:
-            after.update({name: after[name] / scale for name in residuals})
+        after = {
+            own[name]: value / scale if scale is not None and name.startswith("residual") else value
+            for name, value in found.kept.items()
+        }
+        whole = (
+            sum(total.shape.num_elements() * 4 for total in found.totals) * 2 * (self._replicas - 1) / self._replicas
+        )
         after["sent"] = before["sent"] + tf.cast(lanes.sent, tf.float64)
+        after["uncompressed"] = before["uncompressed"] + tf.cast(so_far + whole, tf.float64)
         after["steps"] = before["steps"] + 1
         parts = [one.values if isinstance(one, tf.IndexedSlices) else one for one in sums if one is not None]
         # Totals are the same on every replica, and so is what they decide.
@@ -160,10 +174,8 @@ class GradientPath(tf.__internal__.tracking.AutoTrackable):
         )
 
     def traffic(self) -> Traffic:
-        """Returns what a replica of this worker has sent; outside of replicas, by every worker."""
+        """Returns what the first replica of this process has sent; outside of replicas."""
         if "sent" not in self._variables:
             return Traffic(0, 0.0, 0.0)
-        replicas = self._replicas
-        sent, steps = (float(self._variables[name].values()[0]) for name in ("sent", "steps"))
-        elements = sum(tf.TensorShape(shape).num_elements() for shape in self._shapes if shape is not None)
-        return Traffic(int(steps), sent, steps * 4 * elements * 2 * (replicas - 1) / replicas)
+        steps, sent, uncompressed = (float(self._variables[name].local()) for name in _COUNTERS)
+        return Traffic(int(steps), sent, uncompressed)

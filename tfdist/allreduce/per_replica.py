@@ -17,11 +17,13 @@ class PerReplica(Trackable):
     Args:
         initial: the first value, the same on every replica.
         name: of the variable.
+        shared: whether it counts what all replicas do, so that it is not to be divided among another number of them.
 
     Source: TensorFlow's own variables of this kind store the sum or the first replica's value.
     """
 
-    def __init__(self, initial: Any, *, name: str) -> None:
+    def __init__(self, initial: Any, *, name: str, shared: bool = False) -> None:
+        self._shared = shared
         self._strategy = tf.distribute.get_strategy()
         self._variable = tf.Variable(
             initial,
@@ -39,6 +41,10 @@ class PerReplica(Trackable):
         """Sets this replica's value; in replica context."""
         return self._variable.assign(value)
 
+    def local(self) -> tf.Tensor:
+        """Returns the value of this process's first replica; outside of replicas."""
+        return self._strategy.experimental_local_results(self._variable)[0].read_value()
+
     def values(self) -> tf.Tensor:
         """Returns the values of all replicas, along a new first axis; outside of replicas, by every worker."""
 
@@ -55,8 +61,8 @@ class PerReplica(Trackable):
         replicas = self._strategy.num_replicas_in_sync
         if values.shape[0] != replicas:
             # What is left unsent is in the sum of all, however it is divided.
-            share = tf.cast(tf.reduce_sum(values, 0, keepdims=True), values.dtype) / replicas
-            values = tf.repeat(tf.cast(share, values.dtype), replicas, axis=0)
+            share = tf.reduce_sum(values, 0, keepdims=True) / replicas
+            values = tf.repeat(values[:1] if self._shared else tf.cast(share, values.dtype), replicas, axis=0)
         rows = tf.convert_to_tensor(values)
 
         def assign() -> None:

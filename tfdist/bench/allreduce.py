@@ -120,7 +120,6 @@ class Bench:
 
         from tfdist.allreduce.lanes import Lanes
         from tfdist.allreduce.packed import packed_all_reduce
-        from tfdist.allreduce.packs import DEFAULT_BYTES_PER_PACK
 
         strategy, elements = self._strategy, size // 4
         # As nearly square as can be, as the kernel of a dense layer; a rank needs two axes.
@@ -139,8 +138,7 @@ class Bench:
                 context = tf.distribute.get_replica_context()
                 return context.all_reduce(tf.distribute.ReduceOp.SUM, [value])[0]
             if compression is None:
-                packed = packed_all_reduce([value], Lanes(), bytes_per_pack=bytes_per_pack or DEFAULT_BYTES_PER_PACK)
-                return packed[0]
+                return packed_all_reduce([value], Lanes(bytes_per_pack=bytes_per_pack))[0]
             found = compression.exchange([value], {name: one.read_value() for name, one in kept.items()}, Lanes())
             with tf.control_dependencies([*found.left, *found.kept.values()]):
                 return tf.identity(found.totals[0])

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import ipaddress
 import socket
-import threading
 import time
 from pathlib import Path
 
@@ -75,15 +75,11 @@ class StreamRate:
             port: where that one listens.
             size: bytes to send, the same on every worker.
         """
-        threads = [
-            threading.Thread(target=self._receive, args=(size,)),
-            threading.Thread(target=self._send, args=(host, port, size)),
-        ]
         begin = time.perf_counter()
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        with concurrent.futures.ThreadPoolExecutor(2) as pool:
+            both = [pool.submit(self._receive, size), pool.submit(self._send, host, port, size)]
+            for one in both:
+                one.result()
         return size / (time.perf_counter() - begin)
 
     def _receive(self, size: int) -> None:

@@ -44,8 +44,19 @@ def feature_axis(layer: Any) -> int:
 
 
 def unbiased_in_moving_variance(layer: Any) -> bool:
-    """Whether one device would keep the unbiased variance: the fused kernel of Keras 2 does, for batches of images."""
-    return not keras_in_use().is_keras3 and layer.input_spec.ndim == 4
+    """Whether one device would keep the unbiased variance: the fused kernel of Keras 2 does, for images and volumes."""
+    if keras_in_use().is_keras3:
+        return False
+    known = getattr(layer, "_tfdist_fused", None)
+    if known is not None:
+        return bool(known)
+    ndim, axis = layer.input_spec.ndim, feature_axis(layer)
+    return layer.compute_dtype != "float64" and (ndim == 4 or (ndim == 5 and axis in (1, 4)))
+
+
+def remember_fused(layer: Any) -> None:
+    """Lets a layer of Keras 2 remember whether its kernel was fused, before it is made another."""
+    layer._tfdist_fused = getattr(layer, "fused", None)
 
 
 def training_branches(layer: Any, training: Any, yes: Callable[[], Any], no: Callable[[], Any]) -> Any:

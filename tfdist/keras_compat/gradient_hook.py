@@ -8,6 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfdist.allreduce.accumulation import Accumulation
+from tfdist.allreduce.options_of import is_of_tfdist
 from tfdist.allreduce.path import GradientPath
 from tfdist.keras_compat.summed_gradients import is_summed, summed
 from tfdist.keras_compat.which import keras_in_use
@@ -31,6 +32,7 @@ class Hook(tf.__internal__.tracking.AutoTrackable):
         super().__init__()
         self.path = path
         self.accumulation = Accumulation(passes) if passes > 1 else None
+        object.__setattr__(self, "_places", {})
 
     def run(
         self, gradients: Sequence[Any], variables: Sequence[Any], scale: Any, update: Callable[[list[Any]], Any]
@@ -43,14 +45,34 @@ class Hook(tf.__internal__.tracking.AutoTrackable):
             scale: the loss scale in them, or None.
             update: takes the gradients of the global batch.
         """
+        gradients = [
+            tf.ensure_shape(gradient, variable.shape) if tf.is_tensor(gradient) else gradient
+            for gradient, variable in zip(gradients, variables, strict=True)
+        ]
         self._build(gradients, variables)
+        indices = self._indices(variables)
 
         def sum_and_update(given: Sequence[Any]) -> Any:
-            return update(self.path.sum_gradients(given, scale=scale))
+            return update(self.path.sum_gradients(given, indices=indices, scale=scale))
 
         if self.accumulation is None:
             return sum_and_update(gradients)
         return self.accumulation.add(gradients, sum_and_update)
+
+    def _trackable_children(self, save_type: str = "checkpoint", **options: Any) -> dict[str, Any]:
+        # A SavedModel is for prediction, and each replica's own values cannot be part of its graph.
+        return {} if save_type == "savedmodel" else super()._trackable_children(save_type, **options)
+
+    def _indices(self, variables: Sequence[Any]) -> list[int]:
+        """Returns the places of variables among those that it was built with."""
+        unknown = [variable.name for variable in variables if _key(variable) not in self._places]
+        if unknown or (self.accumulation is not None and len(variables) != len(self._places)):
+            raise ValueError(
+                "expected the variables that DistributedOptimizer was first given gradients of, received "
+                f"{', '.join(unknown) or f'{len(variables)} of {len(self._places)}'}; "
+                "use an optimizer of its own for every set of variables."
+            )
+        return [self._places[_key(variable)] for variable in variables]
 
     def _build(self, gradients: Sequence[Any], variables: Sequence[Any]) -> None:
         context = tf.distribute.get_replica_context()
@@ -59,6 +81,11 @@ class Hook(tf.__internal__.tracking.AutoTrackable):
             raise ValueError(
                 "expected one of the strategies one_device, mirrored and multi_worker_mirrored for "
                 f"DistributedOptimizer, received {type(strategy).__name__}; use the optimizer without it."
+            )
+        if strategy.num_replicas_in_sync > 1 and not is_of_tfdist(strategy):
+            raise ValueError(
+                f"expected a strategy of tfdist for DistributedOptimizer, received {type(strategy).__name__} itself; "
+                "make it with tfdist.create_strategy."
             )
         if self.path.built:
             return
@@ -72,11 +99,17 @@ class Hook(tf.__internal__.tracking.AutoTrackable):
             if self.path.built:
                 return
             with tf.init_scope(), strategy.scope():
+                self._places.update({_key(variable): i for i, variable in enumerate(variables)})
                 self.path.build([shape if one else None for shape, one in zip(shapes, dense, strict=True)], dtypes)
                 if self.accumulation is not None:
                     self.accumulation.build(shapes, dtypes)
 
         context.merge_call(across)
+
+
+def _key(variable: Any) -> Any:
+    # Keras 2's optimizers are given the same variable as other objects in a replica and outside.
+    return getattr(variable, "_unique_id", None) or id(variable)
 
 
 def hook_of(optimizer: Any) -> Hook | None:
@@ -107,6 +140,11 @@ def attach(optimizer: Any, hook: Hook) -> Any:
             f"expected an optimizer of {keras_in_use().name}, received {type(optimizer).__name__}; make it with "
             "tf.keras.optimizers or tfdist.optimizers."
         )
+    inner = getattr(optimizer, "inner_optimizer", None)
+    if inner is not None:
+        # A LossScaleOptimizer: scales are its own, sums those of the optimizer that it wraps.
+        attach(inner, hook)
+        return optimizer
     if hook_of(optimizer) is not None:
         raise ValueError("expected an optimizer that is not distributed yet, received one that is; wrap it once.")
     if keras_in_use().is_keras3:
@@ -119,6 +157,9 @@ def attach(optimizer: Any, hook: Hook) -> Any:
     made = type(stock.__name__, (mixin, stock), {"__module__": stock.__module__, "_tfdist_stock": stock})
     object.__setattr__(optimizer, "__class__", made)
     optimizer._tfdist_hook = hook
+    if mixin is _Legacy:
+        # It tracks nothing by itself.
+        optimizer._track_trackable(hook, "_tfdist_hook", overwrite=True)
     return optimizer
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tfdist.keras_compat import keras
-from tfdist.keras_compat.batch_normalization import all_layers, forget_traces, refuse_unsupported
+from tfdist.keras_compat.batch_normalization import all_layers, forget_traces, refuse_unsupported, remember_fused
 from tfdist.layers.sync_batch_normalization import SyncBatchNormalization
 
 
@@ -49,6 +49,7 @@ def convert_sync_batchnorm(model: Any) -> Any:
         plain.append(layer)
     # All are looked at before the first is changed.
     for layer in plain:
+        remember_fused(layer)
         layer.__class__ = SyncBatchNormalization
         layer.synchronized = True
     forget_traces(model)

@@ -22,14 +22,14 @@ def DistributedOptimizer(
     Args:
         optimizer: of the Keras in use, to go into `compile` or a loop of one's own, under the strategies one_device,
             mirrored and multi_worker_mirrored.
-        all_reduce: bytes_per_pack and compression; the other options are the strategy's, given to create_strategy. None
-            takes those of the strategy.
+        all_reduce: bytes_per_pack and compression; the other options are the strategy's, given to create_strategy. What
+            is left out is the strategy's too.
         backward_passes_per_step: passes whose gradients are averaged on each replica before they are summed and the
             optimizer makes a step.
 
     Raises:
-        ValueError: for what is no optimizer, is distributed already, a number of passes below 1, and for an option that
-            is the strategy's.
+        ValueError: for what is no optimizer, is distributed already, a number of passes below 1; at the first step for
+            another strategy, and for an option that is the strategy's.
 
     Source: Sergeev and Del Balso 2018 (1802.05799) for fused and local gradients; Li et al. 2020 (2006.15704) for packs
     in the order of backprop.
@@ -52,7 +52,7 @@ def DistributedOptimizer(
 
 
 def gradient_traffic(optimizer: Any) -> Traffic:
-    """Returns how many bytes a replica of this worker has sent for compressed gradients; for every worker to call.
+    """Returns how many bytes the first replica of this worker has sent, where gradients are compressed.
 
     Args:
         optimizer: that DistributedOptimizer has returned, or a LossScaleOptimizer around it.

@@ -110,7 +110,7 @@ def run(values: flags.FlagValues, *, started: float) -> int:
 
 
 def _gradients_sent(optimizer: Any, values: flags.FlagValues) -> str:
-    """Says how many bytes a replica sent; every worker takes part."""
+    """Says how many bytes a replica sent."""
     if values.compression == "none":
         return ""
     from tfdist.optimizers import gradient_traffic
@@ -147,13 +147,15 @@ def _load_data(values: flags.FlagValues) -> Any:
 def _optimizer(values: flags.FlagValues, steps: int) -> Any:
     from tfdist.optimizers import create_optimizer
 
+    # A step of the optimizer is made of the batches of all its passes.
+    passes = values.backward_passes_per_step
     return create_optimizer(
         values.optimizer,
         learning_rate=values.learning_rate,
-        global_batch_size=values.global_batch_size,
+        global_batch_size=passes * values.global_batch_size,
         base_batch_size=values.base_batch_size,
         scaling=values.learning_rate_scaling,
-        steps_per_epoch=steps,
+        steps_per_epoch=max(steps // passes, 1),
         epochs=values.epochs,
         warmup_epochs=values.warmup_epochs,
         decay=values.learning_rate_decay,

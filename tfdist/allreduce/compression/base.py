@@ -61,12 +61,20 @@ class Compression:
         """Returns what it keeps on every replica between steps, for gradients of these shapes."""
         return []
 
-    def exchange(self, gradients: Sequence[tf.Tensor], kept: dict[str, tf.Tensor], lanes: Lanes) -> Exchanged:
+    def exchange(
+        self,
+        gradients: Sequence[tf.Tensor],
+        kept: dict[str, tf.Tensor],
+        lanes: Lanes,
+        *,
+        scale: tf.Tensor | float = 1.0,
+    ) -> Exchanged:
         """Sends this replica's gradients and returns the sums; in replica context.
 
         Args:
             gradients: float32, those that it takes, in the order of `variables`.
             kept: values of its variables, by name.
             lanes: to send with.
+            scale: the loss scale that the gradients contain.
         """
         raise NotImplementedError

@@ -59,8 +59,15 @@ class ErrorFeedback(Compression):
         residuals = [Variable(f"residual{i}", np.zeros(shape, np.float32)) for i, shape in enumerate(shapes)]
         return [*residuals, *self.inner.variables(shapes)]
 
-    def exchange(self, gradients: Sequence[tf.Tensor], kept: dict[str, tf.Tensor], lanes: Lanes) -> Exchanged:
+    def exchange(
+        self,
+        gradients: Sequence[tf.Tensor],
+        kept: dict[str, tf.Tensor],
+        lanes: Lanes,
+        *,
+        scale: tf.Tensor | float = 1.0,
+    ) -> Exchanged:
         """See the base class."""
         together = [gradient + kept[f"residual{i}"] for i, gradient in enumerate(gradients)]
-        found = self.inner.exchange(together, kept, lanes)
+        found = self.inner.exchange(together, kept, lanes, scale=scale)
         return dataclasses.replace(found, kept={**found.kept, **{f"residual{i}": r for i, r in enumerate(found.left)}})

@@ -26,7 +26,14 @@ class _Half(Compression):
         """See the base class."""
         return 2.0
 
-    def exchange(self, gradients: Sequence[tf.Tensor], kept: dict[str, tf.Tensor], lanes: Lanes) -> Exchanged:
+    def exchange(
+        self,
+        gradients: Sequence[tf.Tensor],
+        kept: dict[str, tf.Tensor],
+        lanes: Lanes,
+        *,
+        scale: tf.Tensor | float = 1.0,
+    ) -> Exchanged:
         """See the base class."""
         import tensorflow as tf
 

@@ -64,7 +64,14 @@ class PowerSGD(Compression):
             for i, shape in enumerate(shapes)
         ]
 
-    def exchange(self, gradients: Sequence[tf.Tensor], kept: dict[str, tf.Tensor], lanes: Lanes) -> Exchanged:
+    def exchange(
+        self,
+        gradients: Sequence[tf.Tensor],
+        kept: dict[str, tf.Tensor],
+        lanes: Lanes,
+        *,
+        scale: tf.Tensor | float = 1.0,
+    ) -> Exchanged:
         """See the base class."""
         import tensorflow as tf
 
@@ -82,7 +89,11 @@ class PowerSGD(Compression):
         return Exchanged(
             [tf.reshape(total, g.shape) for total, g in zip(product(sums), gradients, strict=True)],
             [tf.reshape(m - one, g.shape) for m, one, g in zip(matrices, product(own), gradients, strict=True)],
-            {f"q{i}": q for i, q in enumerate(sums)},
+            # A column of zeros would be one for ever: gradients of zero teach nothing about later ones.
+            {
+                f"q{i}": tf.where(tf.reduce_any(q != 0, axis=0, keepdims=True), q, kept[f"q{i}"])
+                for i, q in enumerate(sums)
+            },
         )
 
 

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 # A tau of so few binary digits is subtracted without rounding from anything up to 65536 tau.
 _DIGITS = 8
+# Places that a word of 32 bits can name beside a sign.
+_MOST = 1 << 30
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,14 +62,27 @@ class Threshold(Compression):
         # As the gradients are; nobody can know it beforehand.
         return math.nan
 
-    def exchange(self, gradients: Sequence[tf.Tensor], kept: dict[str, tf.Tensor], lanes: Lanes) -> Exchanged:
+    def exchange(
+        self,
+        gradients: Sequence[tf.Tensor],
+        kept: dict[str, tf.Tensor],
+        lanes: Lanes,
+        *,
+        scale: tf.Tensor | float = 1.0,
+    ) -> Exchanged:
         """See the base class."""
         import tensorflow as tf
 
         sizes = [gradient.shape.num_elements() for gradient in gradients]
+        if sum(sizes) > _MOST:
+            raise ValueError(
+                f"expected gradients of at most {_MOST:,} elements for threshold, received {sum(sizes):,}; "
+                "use topk or powersgd."
+            )
+        tau = self.tau * scale
         flat = tf.concat([tf.reshape(gradient, [-1]) for gradient in gradients], 0)
-        places = tf.cast(tf.where(tf.abs(flat) >= self.tau), tf.int32)
-        values = tf.sign(tf.gather_nd(flat, places)) * self.tau
+        places = tf.cast(tf.where(tf.abs(flat) >= tau), tf.int32)
+        values = tf.sign(tf.gather_nd(flat, places)) * tau
         # The place and the sign in one number; an odd one is negative. The first is the count, negative if spoilt.
         words = 2 * places[:, 0] + tf.cast(values < 0, tf.int32)
         finite = tf.math.is_finite(tf.reduce_sum(flat * 0))
@@ -75,13 +90,14 @@ class Threshold(Compression):
         counts = lanes.all_gather(tf.reshape(count, [1]))
         spoilt = tf.reduce_any(counts < 0)
         counts = tf.where(counts < 0, -1 - counts, counts)
-        longest = tf.reduce_max(counts)
+        # Of a collective without elements TensorFlow divides by their number.
+        longest = tf.maximum(tf.reduce_max(counts), 1)
         padded = tf.pad(words, [[0, longest - tf.size(words)]])
         everyones = tf.reshape(lanes.all_gather(padded), [-1, longest])
         real = tf.sequence_mask(counts, longest, tf.float32)
         signs = real * (1 - 2 * tf.cast(everyones % 2, tf.float32))
         total = tf.scatter_nd(
-            tf.reshape(everyones // 2, [-1, 1]), tf.reshape(signs, [-1]) * self.tau, [sum(sizes)]
+            tf.reshape(everyones // 2, [-1, 1]), tf.reshape(signs, [-1]) * tau, [sum(sizes)]
         ) * tf.where(spoilt, float("nan"), 1.0)
         left = tf.tensor_scatter_nd_sub(flat, places, values)
         return Exchanged(

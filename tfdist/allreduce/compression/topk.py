@@ -72,7 +72,14 @@ class TopK(Compression):
 
         return [Variable("step", np.zeros([], np.int64))] if self.warmup_steps else []
 
-    def exchange(self, gradients: Sequence[tf.Tensor], kept: dict[str, tf.Tensor], lanes: Lanes) -> Exchanged:
+    def exchange(
+        self,
+        gradients: Sequence[tf.Tensor],
+        kept: dict[str, tf.Tensor],
+        lanes: Lanes,
+        *,
+        scale: tf.Tensor | float = 1.0,
+    ) -> Exchanged:
         """See the base class."""
         import tensorflow as tf
 
@@ -124,7 +131,8 @@ def largest(flat: tf.Tensor, count: tf.Tensor | int) -> tf.Tensor:
     import tensorflow as tf
 
     size = flat.shape[0]
-    magnitude = tf.abs(flat)
+    # What is no number is larger than all numbers, and so found.
+    magnitude = tf.where(tf.math.is_nan(flat), math.inf, tf.abs(flat))
     if isinstance(count, int):
         width = max(size // (_ROWS_PER_ELEMENT * count), 1)
         if width > 1:

@@ -10,6 +10,11 @@ import tensorflow as tf
 Gradient: TypeAlias = tf.Tensor | tf.IndexedSlices | None
 
 
+def is_dense(gradient: Gradient) -> bool:
+    """Whether a gradient is there and is no IndexedSlices, which tf.is_tensor takes for a tensor too."""
+    return gradient is not None and not isinstance(gradient, tf.IndexedSlices)
+
+
 def sum_gradients(gradients: Sequence[Gradient]) -> list[Gradient]:
     """Returns each gradient's sum over all replicas of all workers; to be called in replica context.
 

@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfdist._log import get_logger
-from tfdist.allreduce.aggregation import Gradient
+from tfdist.allreduce.aggregation import Gradient, is_dense
 from tfdist.allreduce.lanes import Lanes
 from tfdist.allreduce.options import AllReduceOptions
 from tfdist.allreduce.options_of import all_reduce_of, options_of_path
@@ -120,8 +120,8 @@ class GradientPath(tf.__internal__.tracking.AutoTrackable):
         places = range(len(sums)) if indices is None else indices
         slots = {index: slot for slot, index in enumerate(self._compressed)}
         # Which of them are compressed, and in whose place: what a compression keeps is of one variable.
-        taken = {i: slots[place] for i, place in enumerate(places) if place in slots and tf.is_tensor(gradients[i])}
-        plain = [i for i, gradient in enumerate(gradients) if tf.is_tensor(gradient) and i not in taken]
+        taken = {i: slots[place] for i, place in enumerate(places) if place in slots and is_dense(gradients[i])}
+        plain = [i for i, gradient in enumerate(gradients) if is_dense(gradient) and i not in taken]
         for i, gradient in enumerate(gradients):
             if isinstance(gradient, tf.IndexedSlices):
                 sums[i] = lanes.all_reduce_slices(gradient)

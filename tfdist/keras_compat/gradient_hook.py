@@ -8,6 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfdist.allreduce.accumulation import Accumulation
+from tfdist.allreduce.aggregation import is_dense
 from tfdist.allreduce.options_of import is_of_tfdist
 from tfdist.allreduce.path import GradientPath
 from tfdist.keras_compat.summed_gradients import is_summed, summed
@@ -46,7 +47,7 @@ class Hook(tf.__internal__.tracking.AutoTrackable):
             update: takes the gradients of the global batch.
         """
         gradients = [
-            tf.ensure_shape(gradient, variable.shape) if tf.is_tensor(gradient) else gradient
+            tf.ensure_shape(gradient, variable.shape) if is_dense(gradient) else gradient
             for gradient, variable in zip(gradients, variables, strict=True)
         ]
         self._build(gradients, variables)

@@ -15,6 +15,12 @@ def is_dense(gradient: Gradient) -> bool:
     return gradient is not None and not isinstance(gradient, tf.IndexedSlices)
 
 
+def all_finite(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
+    """Returns whether every element of some floating tensors is a finite number."""
+    # Not by 0 * x, which TensorFlow may simplify to zeros.
+    return tf.reduce_all([tf.reduce_all(tf.math.is_finite(tensor)) for tensor in tensors])
+
+
 def sum_gradients(gradients: Sequence[Gradient]) -> list[Gradient]:
     """Returns each gradient's sum over all replicas of all workers; to be called in replica context.
 

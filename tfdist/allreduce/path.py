@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfdist._log import get_logger
-from tfdist.allreduce.aggregation import Gradient, is_dense
+from tfdist.allreduce.aggregation import Gradient, all_finite, is_dense
 from tfdist.allreduce.lanes import Lanes
 from tfdist.allreduce.options import AllReduceOptions
 from tfdist.allreduce.options_of import all_reduce_of, options_of_path
@@ -166,7 +166,7 @@ class GradientPath(tf.__internal__.tracking.AutoTrackable):
         after["steps"] = before["steps"] + 1
         parts = [one.values if isinstance(one, tf.IndexedSlices) else one for one in sums if one is not None]
         # Totals are the same on every replica, and so is what they decide.
-        finite = tf.math.is_finite(tf.add_n([tf.cast(tf.reduce_sum(part * 0), tf.float32) for part in parts]))
+        finite = all_finite(parts)
         tf.cond(
             finite,
             lambda: tf.group([self._variables[name].assign(value) for name, value in after.items()]),

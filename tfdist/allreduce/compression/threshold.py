@@ -73,6 +73,8 @@ class Threshold(Compression):
         """See the base class."""
         import tensorflow as tf
 
+        from tfdist.allreduce.aggregation import all_finite
+
         sizes = [gradient.shape.num_elements() for gradient in gradients]
         if sum(sizes) > _MOST:
             raise ValueError(
@@ -85,7 +87,7 @@ class Threshold(Compression):
         values = tf.sign(tf.gather_nd(flat, places)) * tau
         # The place and the sign in one number; an odd one is negative. The first is the count, negative if spoilt.
         words = 2 * places[:, 0] + tf.cast(values < 0, tf.int32)
-        finite = tf.math.is_finite(tf.reduce_sum(flat * 0))
+        finite = all_finite([flat])
         count = tf.where(finite, tf.size(words), -1 - tf.size(words))
         counts = lanes.all_gather(tf.reshape(count, [1]))
         spoilt = tf.reduce_any(counts < 0)

@@ -83,6 +83,8 @@ class TopK(Compression):
         """See the base class."""
         import tensorflow as tf
 
+        from tfdist.allreduce.aggregation import all_finite
+
         density: tf.Tensor | float = self.density
         if self.warmup_steps:
             share = tf.minimum(tf.cast(kept["step"], tf.float32) / self.warmup_steps, 1.0)
@@ -92,7 +94,7 @@ class TopK(Compression):
         sizes = [one.shape[0] for one in flat]
         starts = [sum(sizes[:i]) for i in range(len(sizes))]
         # Zero, or not a number if anything is: what is not chosen may be infinite.
-        spoilt = tf.add_n([tf.reduce_sum(one * 0) for one in flat])
+        spoilt = tf.where(all_finite(flat), 0.0, math.nan)
         values = tf.concat([*(tf.gather(one, at) for one, at in zip(flat, places, strict=True)), [spoilt]], 0)
         indices = tf.concat([*(at + start for at, start in zip(places, starts, strict=True)), [0]], 0)
         message = tf.stack([tf.bitcast(values, tf.int32), indices], axis=1)

@@ -18,7 +18,8 @@ class AllReduceOptions:
             with GPUs; "hierarchical_copy" and "reduction_to_one_device" work within one process.
         num_packs: into how many packs one process's devices split the gradients ("nccl" and "hierarchical_copy" of
             the mirrored strategy); None is TensorFlow's default.
-        bytes_per_pack: size in bytes at which a pack across workers is closed; None is one pack of everything.
+        bytes_per_pack: size in bytes at which a pack is closed; None is 2 MiB with DistributedOptimizer, and else one
+            pack of everything across workers.
         timeout_seconds: how long a collective across workers may take before it fails; None waits without bound.
         compression: what is sent in the place of the gradients, done by DistributedOptimizer: a value such as
             ErrorFeedback(TopK(0.01)), or its name: none, fp16, bf16, topk, threshold, powersgd, where the last three

@@ -1,6 +1,6 @@
 """Do large batches learn as well as small ones? A small CNN on Fashion-MNIST, for a fixed number of epochs.
 
-Each optimizer has the same tuning budget: three learning rates at a batch of 256 and three at 4096, one seed, judged on
+Each optimizer has the same tuning budget: four learning rates at a batch of 256 and four at 4096, one seed, judged on
 5,000 images that are held out of the training set. The other batches take the rate of their neighbour (256 for 32 and
 1024, 4096 for 8192) by the optimizer's rule. The best rate is trained with all seeds and judged on the test set:
 
@@ -51,22 +51,24 @@ class Method:
 
 METHODS = {
     "SGD, rate of 256, no warmup": Method(
-        optimizer="sgd", rates=(0.05, 0.1, 0.2), rule=None, warmup_epochs=0, weight_decay=1e-4
+        optimizer="sgd", rates=(0.025, 0.05, 0.1, 0.2), rule=None, warmup_epochs=0, weight_decay=1e-4
     ),
     "SGD, scaled, warmup": Method(
-        optimizer="sgd", rates=(0.025, 0.05, 0.1), rule="linear", warmup_epochs=2, weight_decay=1e-4
+        optimizer="sgd", rates=(0.0125, 0.025, 0.05, 0.1), rule="linear", warmup_epochs=2, weight_decay=1e-4
     ),
-    "Adam, scaled, warmup": Method(optimizer="adam", rates=(1e-3, 2e-3, 4e-3), rule="sqrt", warmup_epochs=2),
+    "Adam, scaled, warmup": Method(optimizer="adam", rates=(1e-3, 2e-3, 4e-3, 8e-3), rule="sqrt", warmup_epochs=2),
     # Batch norm and biases move by the rate itself: a larger trust coefficient keeps it to what SGD's would be.
     "LARS": Method(
         optimizer="lars",
-        rates=(0.2, 0.4, 0.6),
+        rates=(0.025, 0.05, 0.1, 0.2),
         rule="sqrt",
-        warmup_epochs=1,
+        warmup_epochs=2,
         weight_decay=1e-4,
-        options={"eeta": 0.02},
+        options={"eeta": 0.05},
     ),
-    "LAMB": Method(optimizer="lamb", rates=(3.5e-3, 7e-3, 1.4e-2), rule="sqrt", warmup_epochs=4, weight_decay=0.01),
+    "LAMB": Method(
+        optimizer="lamb", rates=(3.5e-3, 7e-3, 1.4e-2, 2.8e-2), rule="sqrt", warmup_epochs=4, weight_decay=0.01
+    ),
 }
 
 
@@ -181,7 +183,7 @@ class Runs:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=Path, default=Path("large-batch"), help="folder of runs and plot")
-    parser.add_argument("--epochs", type=int, default=20)
+    parser.add_argument("--epochs", type=int, default=40)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="runs at a time, each on one thread")
     parser.add_argument("--write", type=Path, help="document to put the table into, between its markers")

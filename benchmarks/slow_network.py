@@ -43,20 +43,16 @@ class Contender:
         program: in the folder contenders.
         method: what the program is told.
         python: whose interpreter: "own", "torch", "horovod".
-        trains: whether its accuracy is its own; else it is that of TensorFlow in float32, whose sums it computes.
     """
 
     program: str
     method: str
     python: str = "own"
-    trains: bool = True
 
 
 CONTENDERS = {
     "TensorFlow": Contender(program="keras_worker.py", method="stock"),
     "tfdist": Contender(program="keras_worker.py", method="tfdist"),
-    "tfdist, one pack": Contender(program="keras_worker.py", method="tfdist one-pack", trains=False),
-    "tfdist, bare optimizer": Contender(program="keras_worker.py", method="tfdist bare", trains=False),
     "tfdist, fp16": Contender(program="keras_worker.py", method="tfdist fp16"),
     "tfdist, topk:0.01": Contender(program="keras_worker.py", method="tfdist topk:0.01"),
     "tfdist, threshold:0.001": Contender(program="keras_worker.py", method="tfdist threshold:0.001"),
@@ -133,13 +129,13 @@ def measure(arguments: argparse.Namespace, pythons: dict[str, str], results: Res
                 for name, contender in chosen.items():
                     key = f"{name} | {workers} workers | {rate} | batch {arguments.batch} | run {number}"
                     if key not in results.known:
-                        steps = arguments.steps if RATES[rate] != "100mbit" else max(arguments.steps // 3, 5)
+                        steps = arguments.steps if RATES[rate] != "100mbit" else max(arguments.steps // 5, 5)
                         with hosts(workers, rate=RATES[rate]) as places:
                             options = (f"--batch={arguments.batch}", f"--steps={steps}")
                             results.add(key, run(contender, pythons[contender.python], places, data, *options)[-1])
         for name, contender in chosen.items():
             key = accuracy_key(name, workers, arguments)
-            if contender.trains and arguments.epochs and key not in results.known:
+            if arguments.epochs and key not in results.known:
                 with hosts(workers, rate=None) as places:
                     options = (f"--batch={arguments.batch}", "--steps=0", f"--epochs={arguments.epochs}")
                     results.add(key, run(contender, pythons[contender.python], places, data, *options))
@@ -171,7 +167,7 @@ def tables(arguments: argparse.Namespace, results: Results) -> str:
                 ]
                 if runs:
                     medians = [statistics.median(run[part] for run in runs) for part in ("seconds", "bytes")]
-                    found[name] = (*medians, accuracies(name, workers, arguments, results))
+                    found[name] = (*medians, results.known.get(accuracy_key(name, workers, arguments), []))
             for name, (seconds, size, curve) in found.items():
                 reached = next((point["step"] for point in curve if point["accuracy"] >= arguments.target), None)
                 against = size / found["TensorFlow"][1] if "TensorFlow" in found else None
@@ -186,12 +182,6 @@ def tables(arguments: argparse.Namespace, results: Results) -> str:
                 lines.append(f"| {name} | {' | '.join(cells)} |")
             parts.append("\n".join(lines))
     return "\n\n".join(parts)
-
-
-def accuracies(name: str, workers: int, arguments: argparse.Namespace, results: Results) -> list[dict[str, float]]:
-    """Returns the accuracies of a contender by step; those of TensorFlow where it computes the same sums."""
-    of = name if CONTENDERS[name].trains else "TensorFlow"
-    return list(results.known.get(accuracy_key(of, workers, arguments), []))
 
 
 def main() -> None:

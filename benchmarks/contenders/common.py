@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import time
 from collections.abc import Callable, Iterator
@@ -11,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-HIDDEN = 2048
+INPUTS, CLASSES = 784, 10
 LEARNING_RATE = 0.05
 MOMENTUM = 0.9
 WARMUP_STEPS = 4
@@ -28,6 +29,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--batch", type=int, required=True, help="rows of all ranks together")
     parser.add_argument("--steps", type=int, required=True, help="to be timed; 0 trains for --epochs")
     parser.add_argument("--epochs", type=int, default=0)
+    parser.add_argument("--layers", type=int, nargs="+", default=[2048, 2048], help="widths of the hidden layers")
     return parser.parse_args()
 
 
@@ -44,11 +46,16 @@ def own_rows(found: argparse.Namespace, rows: int) -> Iterator[np.ndarray]:
         epoch += 1
 
 
-def initial_weights() -> list[np.ndarray]:
+def sizes(found: argparse.Namespace) -> list[tuple[int, int]]:
+    """Rows and columns of the kernels."""
+    return list(itertools.pairwise((INPUTS, *found.layers, CLASSES)))
+
+
+def initial_weights(found: argparse.Namespace) -> list[np.ndarray]:
     """Kernels and biases in turn, as Keras draws them."""
     rng = np.random.default_rng(0)
     weights = []
-    for rows, columns in ((784, HIDDEN), (HIDDEN, HIDDEN), (HIDDEN, 10)):
+    for rows, columns in sizes(found):
         bound = np.sqrt(6 / (rows + columns))
         weights += [rng.uniform(-bound, bound, (rows, columns)).astype(np.float32), np.zeros(columns, np.float32)]
     return weights

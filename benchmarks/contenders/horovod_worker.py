@@ -6,7 +6,7 @@ import os
 import time
 
 import numpy as np
-from common import HIDDEN, LEARNING_RATE, MOMENTUM, arguments, initial_weights, run
+from common import arguments, run
 
 found = arguments()
 addresses = found.addresses.split(",")
@@ -42,39 +42,25 @@ os.environ.update(
 )
 import horovod.tensorflow as hvd  # noqa: E402  It reads the environment.
 import tensorflow as tf  # noqa: E402
+from network import Data, build  # noqa: E402
 
 hvd.init()
-layers = tf.keras.layers
-model = tf.keras.Sequential(
-    [layers.Input((784,)), layers.Dense(HIDDEN, "relu"), layers.Dense(HIDDEN, "relu"), layers.Dense(10)]
-)
-model.set_weights(initial_weights())
-optimizer = tf.keras.optimizers.SGD(LEARNING_RATE, momentum=MOMENTUM)
+model, optimizer = build(found)
 optimizer.build(model.trainable_variables)
 loss_of = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 compression = hvd.Compression.fp16 if found.method.endswith(" fp16") else hvd.Compression.none
-data = np.load(found.data)
-images, labels, test_images, test_labels = (tf.constant(data[name]) for name in ("x", "y", "test_x", "test_y"))
-
-
-def scaled(values: tf.Tensor) -> tf.Tensor:
-    return tf.cast(values, tf.float32) / 255
+data = Data(found)
 
 
 @tf.function
 def step(rows: tf.Tensor) -> tf.Tensor:
+    images, labels = data.batch(rows)
     with tf.GradientTape() as tape:
-        loss = loss_of(tf.gather(labels, rows), model(scaled(tf.gather(images, rows)), training=True))
+        loss = loss_of(labels, model(images, training=True))
     tape = hvd.DistributedGradientTape(tape, compression=compression)
     variables = model.trainable_variables
     optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))
     return loss
-
-
-@tf.function
-def right() -> tf.Tensor:
-    logits = model(scaled(test_images), training=False)
-    return tf.reduce_mean(tf.cast(tf.argmax(logits, 1) == tf.cast(test_labels, tf.int64), tf.float64))
 
 
 last = [tf.zeros([])]
@@ -84,6 +70,6 @@ def one_step(rows: np.ndarray) -> None:
     last[0] = step(tf.constant(rows))
 
 
-run(found, len(data["x"]), one_step, lambda: float(last[0]), lambda: float(right()))
+run(found, data.rows, one_step, lambda: float(last[0]), data.accuracy_of(model))
 hvd.allreduce(tf.ones([]), name="end").numpy()
 os._exit(0)

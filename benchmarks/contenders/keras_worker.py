@@ -6,7 +6,7 @@ import json
 import os
 
 import numpy as np
-from common import HIDDEN, LEARNING_RATE, MOMENTUM, arguments, initial_weights, run
+from common import arguments, run
 
 found = arguments()
 addresses = found.addresses.split(",")
@@ -24,18 +24,10 @@ else:
     strategy = tfdist.create_strategy("multi_worker_mirrored")
     import tensorflow as tf
 
+from network import Data, build  # noqa: E402  The strategy comes before any tensor.
+
 with strategy.scope():
-    layers = tf.keras.layers
-    model = tf.keras.Sequential(
-        [
-            layers.Input((784,)),
-            layers.Dense(HIDDEN, "relu"),
-            layers.Dense(HIDDEN, "relu"),
-            layers.Dense(10),
-        ]
-    )
-    model.set_weights(initial_weights())
-    optimizer = tf.keras.optimizers.SGD(LEARNING_RATE, momentum=MOMENTUM)
+    model, optimizer = build(found)
     if kind == "tfdist" and method != "bare":
         from tfdist import AllReduceOptions
         from tfdist.optimizers import DistributedOptimizer
@@ -46,31 +38,20 @@ with strategy.scope():
     optimizer.build(model.trainable_variables)
     losses = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="none")
 
-data = np.load(found.data)
-images, labels, test_images, test_labels = (tf.constant(data[name]) for name in ("x", "y", "test_x", "test_y"))
-
-
-def scaled(values: tf.Tensor) -> tf.Tensor:
-    return tf.cast(values, tf.float32) / 255
+data = Data(found)
 
 
 @tf.function
 def step(rows: tf.Tensor) -> tf.Tensor:
     def replica(rows: tf.Tensor) -> tf.Tensor:
+        images, labels = data.batch(rows)
         with tf.GradientTape() as tape:
-            rows_loss = losses(tf.gather(labels, rows), model(scaled(tf.gather(images, rows)), training=True))
-            loss = tf.reduce_sum(rows_loss) / found.batch
+            loss = tf.reduce_sum(losses(labels, model(images, training=True))) / found.batch
         variables = model.trainable_variables
         optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))
         return loss
 
     return strategy.run(replica, args=(rows,))
-
-
-@tf.function
-def right() -> tf.Tensor:
-    logits = model(scaled(test_images), training=False)
-    return tf.reduce_mean(tf.cast(tf.argmax(logits, 1) == tf.cast(test_labels, tf.int64), tf.float64))
 
 
 last = [tf.zeros([])]
@@ -84,7 +65,7 @@ def finish() -> None:
     float(strategy.experimental_local_results(last[0])[0])
 
 
-run(found, len(data["x"]), one_step, finish, lambda: float(right()))
+run(found, data.rows, one_step, finish, data.accuracy_of(model))
 # The end of one is an error for the other, who may not be there yet.
 strategy.reduce("SUM", strategy.run(lambda: tf.ones([])), axis=None).numpy()
 os._exit(0)

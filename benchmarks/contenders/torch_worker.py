@@ -6,7 +6,7 @@ import os
 
 import numpy as np
 import torch
-from common import HIDDEN, LEARNING_RATE, MOMENTUM, arguments, initial_weights, run
+from common import LEARNING_RATE, MOMENTUM, arguments, initial_weights, run, sizes
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 from torch.nn.parallel import DistributedDataParallel
 
@@ -17,9 +17,8 @@ torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
 torch.distributed.init_process_group(
     "gloo", init_method=f"tcp://{addresses[0]}:5001", rank=found.rank, world_size=len(addresses)
 )
-sizes = ((784, HIDDEN), (HIDDEN, HIDDEN), (HIDDEN, 10))
-linear = [torch.nn.Linear(*size) for size in sizes]
-weights = initial_weights()
+linear = [torch.nn.Linear(*size) for size in sizes(found)]
+weights = initial_weights(found)
 with torch.no_grad():
     for i, layer in enumerate(linear):
         layer.weight.copy_(torch.from_numpy(weights[2 * i].T.copy()))
@@ -27,9 +26,8 @@ with torch.no_grad():
 hook = found.method.partition(" ")[2]
 # One bucket for the PowerSGD hook: with several, its collectives meet in another order on each rank, and Gloo fails.
 options = {"bucket_cap_mb": 100} if hook.startswith("powersgd") else {}
-model = DistributedDataParallel(
-    torch.nn.Sequential(linear[0], torch.nn.ReLU(), linear[1], torch.nn.ReLU(), linear[2]), **options
-)
+hidden = [module for layer in linear[:-1] for module in (layer, torch.nn.ReLU())]
+model = DistributedDataParallel(torch.nn.Sequential(*hidden, linear[-1]), **options)
 if hook == "fp16":
     model.register_comm_hook(None, default_hooks.fp16_compress_hook)
 elif hook.startswith("powersgd"):

@@ -33,6 +33,8 @@ NAMES = {
         "learning_rate_decay",
         "weight_decay",
         "exclude_from_weight_decay",
+        "exclude_from_adaptation",
+        "eeta",
         "precision",
         "sync_batch_norm",
         "seed",

@@ -194,6 +194,13 @@ def _define_training_flags(fv: flags.FlagValues) -> None:
         "Regular expressions over the paths of variables without decay (sgd) and trust ratio (lars, lamb).",
         flag_values=fv,
     )
+    flags.DEFINE_list(
+        "exclude_from_adaptation",
+        None,
+        "The same for the trust ratio alone (lars, lamb); --exclude_from_weight_decay if left out, empty for none.",
+        flag_values=fv,
+    )
+    flags.DEFINE_float("eeta", None, "Trust coefficient of lars; 0.001 if left out.", lower_bound=0, flag_values=fv)
     flags.DEFINE_enum(
         "precision", "float32", ("float32", "mixed_bfloat16", "mixed_float16"), "Precision policy.", flag_values=fv
     )

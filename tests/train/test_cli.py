@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 
 import pytest
 from absl import flags
@@ -119,6 +121,14 @@ def test_help_lists_every_flag(flag, ran, capsys):
             "expected no --weight_decay with --optimizer=rmsprop, received 0.1; only sgd, adamw, lars, lamb,",
         ),
         (
+            ["--optimizer=sgd", "--eeta=0.02"],
+            "expected no --eeta with --optimizer=sgd, received 0.02; only lars take it, leave it out.",
+        ),
+        (
+            ["--optimizer=sgd", "--exclude_from_adaptation=bias"],
+            "expected no --exclude_from_adaptation with --optimizer=sgd, received ['bias']; only lars, lamb take it,",
+        ),
+        (
             ["--base_batch_size=32"],
             "expected no --base_batch_size with --learning_rate_scaling=none, received 32; add --learning_rate_scal",
         ),
@@ -138,3 +148,44 @@ def test_help_lists_every_flag(flag, ran, capsys):
 def test_a_flag_that_would_be_ignored_is_refused(argv, message, capsys):
     assert cli.main(argv) == 2
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("argv", "adaptation", "eeta"),
+    [
+        ([], None, 0.001),
+        (["--eeta=0.02", "--exclude_from_adaptation=beta,gamma"], ("beta", "gamma"), 0.02),
+        (["--exclude_from_adaptation="], (), 0.001),
+    ],
+)
+def test_options_of_an_optimizer_reach_it(argv, adaptation, eeta, ran):
+    cli.main(["--optimizer=lars", "--exclude_from_weight_decay=bias", *argv])
+    found = program._optimizer(ran[0], steps=10)
+    assert found.exclude_from_weight_decay == ("bias",)
+    assert (found.exclude_from_adaptation, found.eeta) == (adaptation, eeta)
+
+
+class TestWhatIsFoundOutLater:
+    def test_a_sentence_about_the_input_is_printed(self, monkeypatch, capsys):
+        def refuse(values, *, started):
+            raise ValueError("expected a batch, received none; give one.")
+
+        monkeypatch.setattr(program, "run", refuse)
+        refused([], "expected a batch, received none; give one.\n", capsys)
+
+    def test_another_error_comes_with_its_place(self, monkeypatch):
+        def fail(values, *, started):
+            raise ValueError("Shapes (2,) and (3,) are incompatible")
+
+        monkeypatch.setattr(program, "run", fail)
+        with pytest.raises(ValueError, match=r"^Shapes"):
+            cli.main([])
+
+    def test_a_pattern_that_is_found_nowhere(self, tmp_path):
+        argv = ["train", "--strategy=one_device", "--optimizer=lamb", "--exclude_from_weight_decay=no_such_layer"]
+        argv += [f"--model_dir={tmp_path / 'model'}", f"--data_dir={tmp_path / 'data'}"]
+        ended = subprocess.run([sys.executable, "-m", "tfdist", *argv], capture_output=True, text=True, timeout=120)
+        assert ended.returncode == 2
+        message = "tfdist train: expected 'no_such_layer' of exclude_from_weight_decay to be found in the path of a var"
+        assert message in ended.stderr
+        assert "Traceback" not in ended.stderr

@@ -226,17 +226,8 @@ class _Keras2(_Hooked):
     """In the place of Keras 2's aggregate_gradients, which comes before clipping and the update."""
 
     def aggregate_gradients(self, grads_and_vars: Any) -> Any:
-        pairs = list(grads_and_vars)
-        hook: Hook = self._tfdist_hook  # type: ignore[attr-defined]
-        if hook.accumulation is not None:
-            raise ValueError(
-                "expected backward_passes_per_step=1 where a LossScaleOptimizer of Keras 2 sums the gradients, "
-                f"received {hook.accumulation.passes}; leave it out, or use mixed_bfloat16."
-            )
-        variables = [variable for _, variable in pairs]
-        return hook.run(
-            [gradient for gradient, _ in pairs], variables, None, lambda sums: list(zip(sums, variables, strict=True))
-        )
+        who, instead = "where a LossScaleOptimizer of Keras 2 sums the gradients", "use mixed_bfloat16"
+        return _summed_pairs(self._tfdist_hook, grads_and_vars, who=who, instead=instead)  # type: ignore[attr-defined]
 
     def apply_gradients(
         self, grads_and_vars: Any, name: Any = None, skip_gradients_aggregation: bool = False, **options: Any
@@ -266,14 +257,16 @@ class _Legacy(_Hooked):
     """In the place of the aggregation of Keras 2's legacy optimizers, TensorFlow Addons' among them."""
 
     def _aggregate_gradients(self, grads_and_vars: Any) -> Any:
-        pairs = list(grads_and_vars)
-        hook: Hook = self._tfdist_hook  # type: ignore[attr-defined]
-        if hook.accumulation is not None:
-            raise ValueError(
-                "expected backward_passes_per_step=1 for a legacy optimizer of Keras 2, received "
-                f"{hook.accumulation.passes}; leave it out, or take the optimizer of tf.keras.optimizers."
-            )
-        variables = [variable for _, variable in pairs]
-        return hook.run(
-            [gradient for gradient, _ in pairs], variables, None, lambda sums: list(zip(sums, variables, strict=True))
+        who, instead = "for a legacy optimizer of Keras 2", "take the optimizer of tf.keras.optimizers"
+        return _summed_pairs(self._tfdist_hook, grads_and_vars, who=who, instead=instead)  # type: ignore[attr-defined]
+
+
+def _summed_pairs(hook: Hook, grads_and_vars: Any, *, who: str, instead: str) -> list[tuple[Any, Any]]:
+    """Returns the sums beside their variables, where the update is not ours to put off."""
+    if hook.accumulation is not None:
+        raise ValueError(
+            f"expected backward_passes_per_step=1 {who}, received {hook.accumulation.passes}; leave it out, or "
+            f"{instead}."
         )
+    gradients, variables = zip(*grads_and_vars, strict=True)
+    return hook.run(gradients, variables, None, lambda sums: list(zip(sums, variables, strict=True)))

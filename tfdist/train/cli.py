@@ -38,7 +38,14 @@ def main(argv: list[str]) -> int:
         return 2
     from tfdist.train.program import run
 
-    return run(values, started=started)
+    try:
+        return run(values, started=started)
+    except ValueError as error:
+        # A sentence of tfdist's about what was given; others come with where they arose.
+        if not str(error).startswith("expected "):
+            raise
+        print(f"tfdist train: {error}", file=sys.stderr)
+        return 2
 
 
 def check_flags(values: flags.FlagValues) -> None:
@@ -64,6 +71,8 @@ def check_flags(values: flags.FlagValues) -> None:
         ("momentum", ("sgd", "lars")),
         ("weight_decay", ("sgd", "adamw", "lars", "lamb", "tfa_lamb")),
         ("exclude_from_weight_decay", ("sgd", "lars", "lamb", "tfa_lamb")),
+        ("exclude_from_adaptation", ("lars", "lamb")),
+        ("eeta", ("lars",)),
     ):
         if values[name].present and values.optimizer not in takers:
             raise ValueError(

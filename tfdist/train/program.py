@@ -50,6 +50,9 @@ def run(values: flags.FlagValues, *, started: float) -> int:
             loss=keras().losses.SparseCategoricalCrossentropy(from_logits=True),
             metrics=["accuracy"],
         )
+        if hasattr(model.optimizer, "build"):
+            # What it refuses of these variables is said before anything is read.
+            model.optimizer.build(model.trainable_variables)
     checkpoint = os.path.join(values.model_dir, "checkpoint.keras")
     if cluster.is_evaluator:
         from tfdist.train.evaluator import evaluate_checkpoints
@@ -162,4 +165,5 @@ def _optimizer(values: flags.FlagValues, steps: int) -> Any:
         weight_decay=values.weight_decay,
         exclude=values.exclude_from_weight_decay,
         momentum=values.momentum,
+        **{name: values[name].value for name in ("eeta", "exclude_from_adaptation") if values[name].present},
     )

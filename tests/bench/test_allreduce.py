@@ -13,6 +13,7 @@ from tfdist.bench.wire import bytes_sent, interface_of
 
 ROWS = [
     {
+        "algorithm": "auto",
         "method": method,
         "size": size,
         "bytes_per_pack": None,
@@ -31,7 +32,7 @@ def test_the_table_says_every_number():
     console = Console(width=120, color_system=None)
     with console.capture() as capture:
         console.print(bench_allreduce.table(ROWS, 120e6))
-    line = ["32M", "none", "447.39", "75.0", "112.5", "0.94", "50,331,648", "1.000"]
+    line = ["32M", "auto", "none", "447.39", "75.0", "112.5", "0.94", "50,331,648", "1.000"]
     assert line in [line.split() for line in capture.get().splitlines()]
 
 
@@ -97,13 +98,27 @@ def test_two_workers_measure_what_they_send(children, tmp_path):
 def test_one_process_sums_over_its_devices(children, tmp_path):
     finished = children.start_command(
         "-m", "tfdist", "bench", "allreduce", "--size", "1M", "--method", "none", "--method", "topk:0.1",
-        "--algorithm", "hierarchical_copy", "--runs", "2", "--output", str(tmp_path),
+        "--runs", "2", "--output", str(tmp_path),
     ).end()  # fmt: skip
     assert finished.code == 0, finished.err
     found = json.loads((tmp_path / "allreduce.json").read_text())
     assert found["usable"] is None
-    assert [row["wire"] for row in found["rows"]] == [None, None]
+    assert [row["wire"] for row in found["rows"]] == [None] * 4
+    assert [(row["algorithm"], row["method"]) for row in found["rows"]] == [
+        (algorithm, method)
+        for algorithm in ("hierarchical_copy", "reduction_to_one_device")
+        for method in ("none", "topk:0.1")
+    ]
     assert "recommended: bytes_per_pack=" in finished.out
+
+
+def test_several_algorithms_across_workers_are_refused(monkeypatch, capsys):
+    cluster = {"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 0}}
+    monkeypatch.setenv("TF_CONFIG", json.dumps(cluster))
+    with pytest.raises(SystemExit) as ended:
+        bench.main(["allreduce", "--algorithm", "ring", "--algorithm", "nccl"])
+    assert ended.value.code == 2
+    assert "expected one --algorithm across workers, received ring, nccl" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

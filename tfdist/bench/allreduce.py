@@ -52,14 +52,15 @@ class Bench:
 
     Args:
         strategy: mirrored, or multi-worker mirrored in every worker at once.
+        algorithm: of the strategy.
         addresses: of the workers; empty for one process.
         rank: of this worker.
     """
 
-    def __init__(self, strategy: Any, addresses: list[str], rank: int) -> None:
+    def __init__(self, strategy: Any, algorithm: str, addresses: list[str], rank: int) -> None:
         from tfdist.bench.wire import interface_of
 
-        self._strategy, self._addresses, self._rank = strategy, addresses, rank
+        self._strategy, self._algorithm, self._addresses, self._rank = strategy, algorithm, addresses, rank
         self._replicas = strategy.num_replicas_in_sync
         self._interface = interface_of(addresses[rank].rpartition(":")[0]) if addresses else None
 
@@ -104,6 +105,7 @@ class Bench:
             # All workers send through this one.
             wire /= len(self._addresses)
         return {
+            "algorithm": self._algorithm,
             "method": method,
             "size": size,
             "bytes_per_pack": bytes_per_pack,
@@ -194,12 +196,25 @@ def table(rows: list[dict[str, Any]], usable: float | None) -> Any:
     from rich.table import Table
 
     result = Table(box=rich.box.SIMPLE_HEAD)
-    for title in ("size", "method", "pack", "ms", "algbw MB/s", "busbw MB/s", "of usable", "wire bytes", "of ring"):
-        result.add_column(title, justify="left" if title == "method" else "right", no_wrap=True)
+    titles = (
+        "size",
+        "algorithm",
+        "method",
+        "pack",
+        "ms",
+        "algbw MB/s",
+        "busbw MB/s",
+        "of usable",
+        "wire bytes",
+        "of ring",
+    )
+    for title in titles:
+        result.add_column(title, justify="left" if title in ("algorithm", "method") else "right", no_wrap=True)
     for row in rows:
         wire = row["wire"]
         result.add_row(
             size_as_text(row["size"]),
+            row["algorithm"],
             row["method"],
             size_as_text(row["bytes_per_pack"]) if row["bytes_per_pack"] else "",
             f"{1000 * row['seconds']:.2f}",
@@ -219,10 +234,18 @@ def plot(rows: list[dict[str, Any]], usable: float | None, path: Path) -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
+    algorithms = list(dict.fromkeys(row["algorithm"] for row in rows))
     figure, axis = pyplot.subplots(figsize=(7, 4.5))
-    for method in dict.fromkeys(row["method"] for row in rows):
-        points = [(row["size"], row["busbw"] / 1e6) for row in rows if row["method"] == method]
-        axis.plot(*zip(*points, strict=True), marker="o", label="tfdist" if method == "none" else method)
+    for algorithm, method in dict.fromkeys((row["algorithm"], row["method"]) for row in rows):
+        points = [
+            (row["size"], row["busbw"] / 1e6)
+            for row in rows
+            if (row["algorithm"], row["method"]) == (algorithm, method)
+        ]
+        label = "tfdist" if method == "none" else method
+        style = ("-", "--", ":")[algorithms.index(algorithm) % 3]
+        label = label if len(algorithms) == 1 else f"{label}, {algorithm}"
+        axis.plot(*zip(*points, strict=True), marker="o", linestyle=style, label=label)
     if usable:
         axis.axhline(usable / 1e6, color="k", linestyle="--", label="plain TCP")
     axis.set_xscale("log", base=2)
@@ -251,7 +274,12 @@ def main(argv: list[str]) -> int:
         action="append",
         help=f"tensorflow, {', '.join(COMPRESSIONS)} (none: tfdist without compression); may be repeated",
     )
-    parser.add_argument("--algorithm", choices=ALGORITHMS, default="auto", help="of the strategy")
+    parser.add_argument(
+        "--algorithm",
+        action="append",
+        choices=ALGORITHMS,
+        help="of the strategy; in one process it may be repeated, and all that can be is the default",
+    )
     parser.add_argument("--devices", type=int, default=2, help="of one process")
     parser.add_argument("--runs", type=int, default=5, help="of which the median is taken")
     parser.add_argument("--output", type=Path, default=Path("bench-allreduce"), help="folder of json and png")
@@ -269,24 +297,31 @@ def main(argv: list[str]) -> int:
     from tfdist.strategies import create_strategy
 
     cluster = ClusterConfig.detect()
-    options = AllReduceOptions(algorithm=arguments.algorithm)
-    try:
-        if cluster.is_distributed:
-            strategy = create_strategy("multi_worker_mirrored", cluster=cluster, all_reduce=options)
-        else:
-            strategy = create_strategy("mirrored", devices=arguments.devices, all_reduce=options)
-    except ValueError as error:
-        parser.exit(2, f"tfdist bench allreduce: {error}\n")
+    if cluster.is_distributed and len(arguments.algorithm or ()) > 1:
+        parser.error(f"expected one --algorithm across workers, received {', '.join(arguments.algorithm)}")
+    algorithms = arguments.algorithm or (["auto"] if cluster.is_distributed else _algorithms())
     addresses = [address for job in ("chief", "worker") for address in cluster.jobs.get(job, ())]
     rank = addresses.index(cluster.address) if cluster.is_distributed and cluster.address else 0
-    bench = Bench(strategy, addresses, rank)
+    benches = []
+    try:
+        for algorithm in algorithms:
+            options = AllReduceOptions(algorithm=algorithm)
+            if cluster.is_distributed:
+                strategy = create_strategy("multi_worker_mirrored", cluster=cluster, all_reduce=options)
+            else:
+                strategy = create_strategy("mirrored", devices=arguments.devices, all_reduce=options)
+            benches.append(Bench(strategy, algorithm, addresses, rank))
+    except ValueError as error:
+        parser.exit(2, f"tfdist bench allreduce: {error}\n")
+    bench = benches[0]
     sizes = arguments.size or [size_from_text(size) for size in SIZES]
     usable = bench.usable_rate(max(sizes[-1], 1 << 20))
     rows = []
     for size in sizes:
-        for method in methods:
-            rows.append(bench.measure(method, size, runs=arguments.runs))
-            _dot(rank)
+        for one in benches:
+            for method in methods:
+                rows.append(one.measure(method, size, runs=arguments.runs))
+                _dot(rank)
     packs = [
         bench.measure("none", max(sizes), runs=arguments.runs, bytes_per_pack=pack)
         for pack in map(size_from_text, PACKS)
@@ -308,6 +343,14 @@ def main(argv: list[str]) -> int:
     if packs:
         print(f"recommended: bytes_per_pack={recommend(packs)} ({size_as_text(recommend(packs))})")
     return 0
+
+
+def _algorithms() -> list[str]:
+    """Returns the algorithms of one process on this machine."""
+    import tensorflow as tf
+
+    within = ["hierarchical_copy", "reduction_to_one_device"]
+    return ["nccl", *within] if tf.config.list_physical_devices("GPU") else within
 
 
 def _dot(rank: int) -> None:

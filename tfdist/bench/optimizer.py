@@ -16,6 +16,8 @@ from tfdist.bench.optimizer_shapes import MODELS
 
 # Variable, gradient and slots read, variable and slots written; LAMB and LARS read for their norms as well.
 STREAMS = {"SGD": 5, "Adam": 7, "AdamW": 7, "keras Lamb": 10, "TFA LAMB": 10, "LAMB": 10, "LARS": 7}
+# Seconds of silence that want a word.
+_LONG = 10.0
 
 
 def optimizers() -> dict[str, Any]:
@@ -78,9 +80,12 @@ def measure(model: str, runs: int, steps: int) -> list[dict[str, Any]]:
             begin = time.perf_counter()
             for _ in range(steps):
                 step()
-            # The first round traces, compiles and warms up.
+            seconds = time.perf_counter() - begin
             if number >= 0:
-                times[case].append(1000 * (time.perf_counter() - begin) / steps)
+                times[case].append(1000 * seconds / steps)
+            elif seconds > _LONG:
+                # The first round traces, compiles and warms up; a thousand variables take XLA minutes.
+                print(f"{model}, {case[0]}: {seconds:.0f} s until the first step", file=sys.stderr, flush=True)
         print(".", end="", file=sys.stderr, flush=True)
     print(file=sys.stderr)
     # Reads both and writes one.
@@ -109,7 +114,7 @@ def table(rows: list[dict[str, Any]]) -> Any:
     others = [one for one in known if any(row["optimizer"] == one[0] for row in rows)]
     ratios = [f"best / {name}{' jit' if jit else ''}" for name, jit in others]
     for title in ("model", "optimizer", "ms", "ms, jit_compile", "limit ms", *ratios):
-        result.add_column(title, justify="left" if title in ("model", "optimizer") else "right")
+        result.add_column(title, justify="left" if title in ("model", "optimizer") else "right", no_wrap=True)
     found = {(row["model"], row["optimizer"], row["jit_compile"]): row["milliseconds"] for row in rows}
     for row in rows:
         if row["jit_compile"]:
@@ -176,6 +181,6 @@ def main(argv: list[str]) -> int:
     plot(rows, arguments.output / "optimizer.png")
     Console(width=120).print(table(rows))
     bandwidths = {row["model"]: row["gigabytes_per_second"] for row in rows}
-    said = ", ".join(f"{name} {value:.0f} GB/s" for name, value in bandwidths.items())
+    said = ", ".join(f"{name} {value:.2g} GB/s" for name, value in bandwidths.items())
     print(f"limit is streams x bytes over the bandwidth of variable.assign_add ({said}); {arguments.output}")
     return 0

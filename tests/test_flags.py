@@ -109,10 +109,10 @@ def test_every_name_of_create_strategy_has_a_helper_and_can_be_given_as_a_flag(f
     [
         ([], None),
         (["--all_reduce=auto", "--compression=none"], None),
-        (["--all_reduce=ring"], AllReduceOptions(algorithm="ring", compression="none")),
+        (["--all_reduce=ring"], AllReduceOptions(algorithm="ring")),
         (
             ["--num_packs=2", "--bytes_per_pack=3", "--all_reduce_timeout_seconds=4"],
-            AllReduceOptions(num_packs=2, bytes_per_pack=3, timeout_seconds=4.0, compression="none"),
+            AllReduceOptions(num_packs=2, bytes_per_pack=3, timeout_seconds=4.0),
         ),
     ],
 )
@@ -139,7 +139,7 @@ def test_devices_reach_create_strategy(argv, devices, asked):
 
 def test_the_other_options_reach_create_strategy(asked):
     strategy_from_flags(parsed("--strategy=tpu", "--tpu=mine", "--startup_timeout_seconds=9", "--num_packs=2"))
-    all_reduce = AllReduceOptions(num_packs=2, compression="none")
+    all_reduce = AllReduceOptions(num_packs=2)
     assert asked == [
         ("tpu", {"devices": None, "all_reduce": all_reduce, "tpu": "mine", "startup_timeout_seconds": 9.0})
     ]

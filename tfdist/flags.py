@@ -58,7 +58,7 @@ def all_reduce_from_flags(flag_values: flags.FlagValues = flags.FLAGS) -> AllRed
         num_packs=flag_values.num_packs,
         bytes_per_pack=flag_values.bytes_per_pack,
         timeout_seconds=flag_values.all_reduce_timeout_seconds,
-        compression=flag_values.compression,
+        compression=None if flag_values.compression == "none" else flag_values.compression,
     )
     return None if options == AllReduceOptions() else options
 

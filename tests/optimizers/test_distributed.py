@@ -481,6 +481,7 @@ def test_options_are_the_strategys_unless_given():
     assert options_of_path(asked, of_strategy) == asked
     together = AllReduceOptions(algorithm="ring", compression="fp16", bytes_per_pack=100)
     assert options_of_path(AllReduceOptions(bytes_per_pack=100), of_strategy) == together
+    assert options_of_path(AllReduceOptions(compression="none"), of_strategy).compressor is None
 
 
 def test_central_storage_is_refused(children):

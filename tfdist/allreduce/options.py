@@ -23,7 +23,8 @@ class AllReduceOptions:
         timeout_seconds: how long a collective across workers may take before it fails; None waits without bound.
         compression: what is sent in the place of the gradients, done by DistributedOptimizer: a value such as
             ErrorFeedback(TopK(0.01)), or its name: none, fp16, bf16, topk, threshold, powersgd, where the last three
-            have error feedback and may have their density, tau or rank behind a colon, as in "topk:0.01".
+            have error feedback and may have their density, tau or rank behind a colon, as in "topk:0.01". None is, for
+            DistributedOptimizer, what the strategy was made with, and else none.
 
     Raises:
         ValueError: for an unknown algorithm or compression, and for sizes that are not positive.
@@ -51,8 +52,9 @@ class AllReduceOptions:
                 "choose one of them."
             )
         if isinstance(self.compression, str):
-            # One way to say it, so that options that ask for the same compare equal.
-            object.__setattr__(self, "compression", compression_from_name(self.compression))
+            # One way to say it, so that options that ask for the same compare equal. An optimizer's "none" overrules
+            # its strategy's compression, which None does not.
+            object.__setattr__(self, "compression", compression_from_name(self.compression) or "none")
         elif self.compression is not None and not isinstance(self.compression, Compression):
             raise ValueError(
                 f"expected all_reduce.compression out of {', '.join(COMPRESSIONS)} or a value of tfdist.allreduce, "

@@ -98,7 +98,7 @@ def with_all_reduce(
 
 def refuse_all_reduce(strategy: str, options: AllReduceOptions | None) -> None:
     """Raises ValueError if options ask anything of a strategy that has no all-reduce to choose."""
-    if options is not None and options != AllReduceOptions():
+    if options not in (None, AllReduceOptions(), AllReduceOptions(compression="none")):
         raise ValueError(
             f"expected no all_reduce options for the strategy {strategy}, received {options}; "
             "it has no all-reduce to choose, leave them out."

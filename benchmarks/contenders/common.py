@@ -66,6 +66,11 @@ def bytes_sent() -> int:
     return int(line.partition(":")[2].split()[8])
 
 
+def total_steps(found: argparse.Namespace, rows: int) -> int:
+    """How many steps are made, over which the rate goes down to 0 in a line."""
+    return found.steps + WARMUP_STEPS if found.steps else found.epochs * (rows // found.batch)
+
+
 def run(
     found: argparse.Namespace,
     rows: int,
@@ -94,7 +99,7 @@ def run(
         seconds = (time.perf_counter() - begin) / found.steps
         say(seconds=seconds, bytes=(bytes_sent() - before) / found.steps)
         return
-    total = found.epochs * (rows // found.batch)
+    total = total_steps(found, rows)
     for number in range(1, total + 1):
         step(next(batches))
         # Replicas are alike: one looks, the others wait for it in the next sum.

@@ -45,11 +45,11 @@ import tensorflow as tf  # noqa: E402
 from network import Data, build  # noqa: E402
 
 hvd.init()
-model, optimizer = build(found)
+data = Data(found)
+model, optimizer = build(found, data.rows)
 optimizer.build(model.trainable_variables)
 loss_of = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 compression = hvd.Compression.fp16 if found.method.endswith(" fp16") else hvd.Compression.none
-data = Data(found)
 
 
 @tf.function

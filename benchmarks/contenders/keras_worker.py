@@ -26,8 +26,9 @@ else:
 
 from network import Data, build  # noqa: E402  The strategy comes before any tensor.
 
+data = Data(found)
 with strategy.scope():
-    model, optimizer = build(found)
+    model, optimizer = build(found, data.rows)
     if kind == "tfdist" and method != "bare":
         from tfdist import AllReduceOptions
         from tfdist.optimizers import DistributedOptimizer
@@ -37,8 +38,6 @@ with strategy.scope():
         optimizer = DistributedOptimizer(optimizer, all_reduce=AllReduceOptions(**options))
     optimizer.build(model.trainable_variables)
     losses = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="none")
-
-data = Data(found)
 
 
 @tf.function

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 import tensorflow as tf
-from common import CLASSES, INPUTS, LEARNING_RATE, MOMENTUM, initial_weights
+from common import CLASSES, INPUTS, LEARNING_RATE, MOMENTUM, initial_weights, total_steps
 
 
 class Data:
@@ -31,13 +31,20 @@ class Data:
         return lambda: float(right())
 
 
-def build(found: argparse.Namespace) -> tuple[tf.keras.Model, tf.keras.optimizers.Optimizer]:
-    """Returns the model with the weights that all contenders begin with, and its optimizer, not built yet."""
+def build(found: argparse.Namespace, rows: int) -> tuple[tf.keras.Model, tf.keras.optimizers.Optimizer]:
+    """Returns the model with the weights that all contenders begin with, and its optimizer, not built yet.
+
+    Args:
+        found: the arguments.
+        rows: of the training set.
+    """
     layers = tf.keras.layers
     hidden = [layers.Dense(width, "relu") for width in found.layers]
     model = tf.keras.Sequential([layers.Input((INPUTS,)), *hidden, layers.Dense(CLASSES)])
     model.set_weights(initial_weights(found))
-    return model, tf.keras.optimizers.SGD(LEARNING_RATE, momentum=MOMENTUM)
+    steps = total_steps(found, rows)
+    rate = tf.keras.optimizers.schedules.PolynomialDecay(LEARNING_RATE, steps, end_learning_rate=0.0)
+    return model, tf.keras.optimizers.SGD(rate, momentum=MOMENTUM)
 
 
 def _scaled(values: tf.Tensor) -> tf.Tensor:

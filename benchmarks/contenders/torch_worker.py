@@ -6,7 +6,7 @@ import os
 
 import numpy as np
 import torch
-from common import LEARNING_RATE, MOMENTUM, arguments, initial_weights, run, sizes
+from common import LEARNING_RATE, MOMENTUM, arguments, initial_weights, run, sizes, total_steps
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 from torch.nn.parallel import DistributedDataParallel
 
@@ -39,6 +39,8 @@ optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE, momentum=MOMEN
 loss_of = torch.nn.CrossEntropyLoss()
 data = np.load(found.data)
 images, labels, test_images, test_labels = (torch.from_numpy(data[name]) for name in ("x", "y", "test_x", "test_y"))
+steps = total_steps(found, len(images))
+schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, total_iters=steps)
 
 
 def scaled(values: torch.Tensor) -> torch.Tensor:
@@ -50,6 +52,7 @@ def step(rows: np.ndarray) -> None:
     optimizer.zero_grad()
     loss_of(model(scaled(images[chosen])), labels[chosen].long()).backward()
     optimizer.step()
+    schedule.step()
 
 
 def accuracy() -> float:

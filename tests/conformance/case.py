@@ -130,7 +130,7 @@ def all_cases() -> dict[str, Case]:
 
 
 # The rows that are about gradients, which DistributedOptimizer takes another way.
-GRADIENT_GROUPS = ("uneven_data", "gradient_rules", "precision")
+GRADIENT_GROUPS = ("uneven_data", "gradient_rules", "precision", "execution")
 _ROUNDED = "float16 has eleven binary digits, and each sum is rounded to them"
 
 
@@ -139,7 +139,7 @@ def distributed_cases() -> dict[str, Case]:
     made = {}
     for one in all_cases().values():
         for compression in ("none", "fp16"):
-            if one.group not in GRADIENT_GROUPS:
+            if one.group not in GRADIENT_GROUPS or (compression != "none" and one.group == "execution"):
                 continue
 
             def function(run: Run, one: Case = one, compression: str = compression) -> Any:

@@ -10,10 +10,13 @@ from common import arguments, run
 
 found = arguments()
 addresses = found.addresses.split(",")
-os.environ["TF_CONFIG"] = json.dumps(
-    {"cluster": {"worker": [f"{one}:5000" for one in addresses]}, "task": {"type": "worker", "index": found.rank}}
-)
 kind, _, method = found.method.partition(" ")
+if method == "alone":
+    # Its share of the rows, and nobody to sum with.
+    addresses, task = [addresses[found.rank]], {"type": "worker", "index": 0}
+else:
+    task = {"type": "worker", "index": found.rank}
+os.environ["TF_CONFIG"] = json.dumps({"cluster": {"worker": [f"{one}:5000" for one in addresses]}, "task": task})
 if kind == "stock":
     import tensorflow as tf
 
@@ -29,7 +32,7 @@ from network import Data, build  # noqa: E402  The strategy comes before any ten
 data = Data(found)
 with strategy.scope():
     model, optimizer = build(found, data.rows)
-    if kind == "tfdist" and method != "bare":
+    if kind == "tfdist" and method not in ("bare", "alone"):
         from tfdist import AllReduceOptions
         from tfdist.optimizers import DistributedOptimizer
 

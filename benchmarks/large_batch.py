@@ -54,7 +54,7 @@ METHODS = {
         optimizer="sgd", rates=(0.025, 0.05, 0.1, 0.2), rule=None, warmup_epochs=0, weight_decay=1e-4
     ),
     "SGD, scaled, warmup": Method(
-        optimizer="sgd", rates=(0.0125, 0.025, 0.05, 0.1), rule="linear", warmup_epochs=2, weight_decay=1e-4
+        optimizer="sgd", rates=(0.003125, 0.00625, 0.0125, 0.025), rule="linear", warmup_epochs=2, weight_decay=1e-4
     ),
     "Adam, scaled, warmup": Method(optimizer="adam", rates=(1e-3, 2e-3, 4e-3, 8e-3), rule="sqrt", warmup_epochs=2),
     # Batch norm and biases move by the rate itself: a larger trust coefficient keeps it to what SGD's would be.

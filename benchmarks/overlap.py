@@ -6,7 +6,7 @@ Two workers, each a host of its own as in slow_network.py (root, iproute2), in a
 
 First a network of equal layers on links of 1 Gbit/s, its gradients in packs and in one pack. Beside them both workers
 compute for themselves at the same time: what one pack takes longer is its all-reduce, and two thirds of the steps of
-their own are backprop, which multiplies two matrices for each of the forward pass. --batch makes the two about equal.
+their own are backprop, which multiplies two matrices for each of the forward pass. --batch sets how long that is.
 Then, on links that are not shaped, DistributedOptimizer with no option against the bare optimizer.
 """
 

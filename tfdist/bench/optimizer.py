@@ -85,7 +85,7 @@ def measure(model: str, runs: int, steps: int) -> list[dict[str, Any]]:
                 times[case].append(1000 * seconds / steps)
             elif seconds > _LONG:
                 # The first round traces, compiles and warms up; a thousand variables take XLA minutes.
-                print(f"{model}, {case[0]}: {seconds:.0f} s until the first step", file=sys.stderr, flush=True)
+                print(f"{model}, {case[0]}: {seconds:.0f} s for the first steps", file=sys.stderr, flush=True)
         print(".", end="", file=sys.stderr, flush=True)
     print(file=sys.stderr)
     # Reads both and writes one.

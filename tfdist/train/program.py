@@ -51,7 +51,7 @@ def run(values: flags.FlagValues, *, started: float) -> int:
             metrics=["accuracy"],
         )
         if hasattr(model.optimizer, "build"):
-            # What it refuses of these variables is said before anything is read.
+            # What it refuses of these variables is said before the training begins.
             model.optimizer.build(model.trainable_variables)
     checkpoint = os.path.join(values.model_dir, "checkpoint.keras")
     if cluster.is_evaluator:

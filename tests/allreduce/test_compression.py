@@ -192,7 +192,6 @@ def test_two_workers_send_what_two_replicas_send_and_repeat_it(steps, children, 
 @pytest.mark.parametrize(
     ("text", "value"),
     [
-        ("none", None),
         ("fp16", FP16()),
         ("bf16", BF16()),
         ("topk", ErrorFeedback(TopK())),
@@ -204,6 +203,13 @@ def test_two_workers_send_what_two_replicas_send_and_repeat_it(steps, children, 
 def test_compressions_have_names(text, value):
     assert compression_from_name(text) == value
     assert AllReduceOptions(compression=text) == AllReduceOptions(compression=value)
+
+
+def test_none_names_no_compression_and_is_not_silence():
+    assert compression_from_name("none") is None
+    # An optimizer's "none" overrules its strategy's compression; an optimizer that says nothing does not.
+    assert AllReduceOptions(compression="none").compression == "none"
+    assert AllReduceOptions(compression="none") != AllReduceOptions()
 
 
 @pytest.mark.parametrize(

@@ -86,6 +86,23 @@ def test_flags_reach_the_training(flags: list[str], tmp_path: Path) -> None:
     assert run(command, cwd=tmp_path, deadline_seconds=240).code == 0
 
 
+MODEL_WITHOUT_INPUT = """
+import tensorflow as tf
+
+
+def model(*, image_shape, num_classes):
+    return tf.keras.Sequential([tf.keras.layers.Flatten(), tf.keras.layers.Dense(num_classes)])
+"""
+
+
+def test_a_model_of_ones_own_that_has_no_input_yet(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(MODEL_WITHOUT_INPUT)
+    flags = ["--model=mine:model", "--optimizer=lamb", "--epochs=2", f"--data_dir={tmp_path}/data"]
+    ended = run([sys.executable, "-m", "tfdist", "train", *flags], cwd=tmp_path, deadline_seconds=120)
+    assert ended.code == 0
+    assert "accuracy" in ended.text
+
+
 def test_compressed_gradients_over_two_workers(tmp_path: Path) -> None:
     flags = ["--model=mlp", "--epochs=3", "--compression=topk:0.05", "--backward_passes_per_step=2"]
     ended = launch(

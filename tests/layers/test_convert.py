@@ -213,3 +213,35 @@ def test_renorm_is_refused(keras):
     renormed = keras.layers.BatchNormalization(renorm=True)
     with pytest.raises(ValueError, match="received renorm"):
         convert_sync_batchnorm(keras.Sequential([keras.layers.Input((6,)), renormed]))
+
+
+@pytest.mark.parametrize("options", [{"synchronized": False}, {"axis": [1, 2]}])
+def test_options_that_cannot_be_kept_are_refused(options, keras):
+    from tfdist.layers import SyncBatchNormalization
+
+    with pytest.raises(ValueError, match=r"^expected (a synchronized SyncBatchNormalization|batch normalization with)"):
+        SyncBatchNormalization(**options)
+
+
+def test_a_layer_on_top_of_it_is_converted_already_and_saved_as_itself(keras, tmp_path):
+    from tfdist.layers import SyncBatchNormalization, convert_sync_batchnorm
+
+    class Tenfold(SyncBatchNormalization):
+        def __init__(self, factor=10.0, **options):
+            super().__init__(**options)
+            self.factor = factor
+
+        def call(self, inputs, training=None, mask=None):
+            return self.factor * super().call(inputs, training=training, mask=mask)
+
+        def get_config(self):
+            return {**super().get_config(), "factor": self.factor}
+
+    layers = keras.layers
+    model = keras.Sequential([layers.Input((6,)), Tenfold(8.0), layers.BatchNormalization()])
+    assert type(convert_sync_batchnorm(model).layers[0]) is Tenfold
+    model.save(tmp_path / "model.keras")
+    again = keras.models.load_model(tmp_path / "model.keras", custom_objects={"Tenfold": Tenfold})
+    assert type(again.layers[0]) is Tenfold
+    assert again.layers[0].factor == 8.0
+    assert np.allclose(again.predict(ROWS, verbose=0), model.predict(ROWS, verbose=0))

@@ -269,6 +269,25 @@ with strategy.scope():
     (c,) = variables_of(1)
     say("unknown", run(optimizer, lambda: [(many, c)]))
 
+    a, b, c = variables_of(3)
+    optimizer = tf.keras.optimizers.SGD(0.1)
+    optimizer.build([a, b])
+    DistributedOptimizer(optimizer)
+    say("one of the known", run(optimizer, lambda: [(many, a)]) + run(optimizer, lambda: [(many, b)]))
+
+    # One pass has a gradient of the first, the other of the second, and they come in another order.
+    for compression in ("none", "fp16"):
+        a, b, c = variables_of(3)
+        optimizer = tf.keras.optimizers.AdamW(0.1, weight_decay=0.5) if compression == "fp16" else (
+            tf.keras.optimizers.SGD(1.0))
+        DistributedOptimizer(
+            optimizer, all_reduce=AllReduceOptions(compression=compression), backward_passes_per_step=2)
+        one = tf.fill([40, 40], 0.1)
+        for _ in range(2):
+            run(optimizer, lambda: [(one, a), (None, b), (None, c)])
+            run(optimizer, lambda: [(None, c), (one, b), (None, a)])
+        say(f"in turn, {compression}", [largest(a), largest(b), largest(c)])
+
     for passes in (1, 2):
         used, unused = variables_of(2)
         optimizer = tf.keras.optimizers.AdamW(0.1, weight_decay=0.5)
@@ -317,6 +336,15 @@ def test_what_is_kept_is_of_one_variable(workers, on):
         # Two replicas, each with a gradient of one.
         assert said["residual of another"] == 2.0
         assert "expected the variables that DistributedOptimizer was first given gradients of" in said["unknown"]
+        assert said["one of the known"] == ""
+        # The sum of two replicas, the mean of two passes; of both, whichever pass they were in.
+        first, second, never = said["in turn, none"]
+        assert first == pytest.approx(0.2, rel=1e-5)
+        assert second == pytest.approx(0.2, rel=1e-5)
+        assert never == 0.0
+        first, second, never = said["in turn, fp16"]
+        assert first == second > 0.1
+        assert never == 0.0
         for passes in (1, 2):
             used, unused = said[f"None, {passes}"]
             assert used > 0

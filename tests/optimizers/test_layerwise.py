@@ -64,6 +64,39 @@ class TestExclusions:
             LAMB(0.1, exclude_from_weight_decay=["("])
 
     @ALL
+    def test_an_empty_expression_is_refused(self, kind):
+        message = "expected exclude_from_weight_decay to hold regular expressions, received '', which is found in every"
+        with pytest.raises(ValueError, match="^" + re.escape(message)):
+            kind(0.1, exclude_from_weight_decay=["bias", ""])
+
+    @ALL
+    @pytest.mark.parametrize("patterns", [5, [None]])
+    def test_what_is_no_list_of_strings_is_refused(self, kind, patterns):
+        with pytest.raises(ValueError, match=r"^expected exclude_from_weight_decay to be a list .*; give strings\.$"):
+            kind(0.1, exclude_from_weight_decay=patterns)
+
+    @ALL
+    def test_an_iterator_is_gone_through_once(self, kind):
+        optimizer = kind(0.1, weight_decay=0.1, exclude_from_weight_decay=map(re.escape, ["bias"]))
+        assert optimizer.get_config()["exclude_from_weight_decay"] == ["bias"]
+
+    @ALL
+    def test_the_method_of_keras_excludes_as_well(self, kind):
+        held = variables(kernel=[1.0], bias=[1.0], gamma=[1.0])
+        optimizer = kind(0.1, weight_decay=0.5)
+        optimizer.exclude_from_weight_decay(var_list=[held[2]], var_names=["bias"])
+        optimizer.build(held)
+        assert [optimizer.decay_of(i) for i in range(3)] == [0.5, 0.0, 0.0]
+        assert optimizer.get_config()["exclude_from_weight_decay"] == ["bias"]
+        with pytest.raises(ValueError, match=r"^expected exclude_from_weight_decay before the optimizer is built"):
+            optimizer.exclude_from_weight_decay(var_names=["kernel"])
+
+    @ALL
+    def test_a_build_without_variables_has_nothing_to_find(self, kind):
+        """As Keras 3 builds the optimizer of an .h5 file before its model."""
+        kind(0.1, exclude_from_weight_decay=["bias"]).build([])
+
+    @ALL
     def test_a_pattern_that_is_found_nowhere_is_an_error(self, kind):
         optimizer = kind(0.1, exclude_from_weight_decay=["bias", "gamma"])
         message = (
@@ -105,6 +138,20 @@ class TestGradients:
         assert not np.array_equal(found[0][0], table)
 
     @ALL
+    @pytest.mark.parametrize("clip", [{"clipnorm": 1.0}, {"global_clipnorm": 1.0}, {"clipvalue": 2.0}])
+    def test_a_sparse_gradient_is_clipped_as_the_dense_one(self, kind, clip):
+        table = np.arange(1.0, 9.0, dtype="float32").reshape(4, 2)
+        sparse = tf.IndexedSlices(tf.constant([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]), tf.constant([1, 3, 1]), (4, 2))
+        gradients = (sparse, tf.convert_to_tensor(sparse))
+        # Of another size than the norms of the variables, so that LAMB feels it as well.
+        others = (tf.constant([1.0, 2.0]), tf.constant([30.0, 1.0]))
+        found = []
+        for gradient in gradients:
+            optimizer, held = kind(0.1, weight_decay=0.01, **clip), variables(table=table, other=[1.0, 2.0])
+            found.append([stepped(optimizer, held, [gradient, other])[0] for other in others])
+        assert np.allclose(*found, rtol=1e-6)
+
+    @ALL
     def test_a_gradient_that_is_no_number_shows_in_its_variable_and_in_no_other(self, kind):
         held = variables(one=[1.0, 2.0], other=[1.0, 2.0])
         one, other = stepped(kind(0.1), held, [tf.constant([float("nan"), 1.0]), tf.constant([1.0, 1.0])])
@@ -115,6 +162,10 @@ class TestGradients:
     def test_an_infinite_gradient_is_not_taken_for_a_small_step(self, kind):
         (found,) = stepped(kind(0.1), variables(one=[1.0, 2.0]), [tf.constant([float("inf"), 1.0])])
         assert not np.isfinite(found).all()
+
+    def test_a_gradient_whose_norm_overflows_shows(self):
+        (found,) = stepped(LARS(0.1), variables(one=[1.0, 2.0]), [tf.constant([1e20, 1.0])])
+        assert not np.isfinite(found).any()
 
     @BOTH
     def test_a_variable_of_no_length_moves_as_without_adaptation(self, kind):
@@ -140,6 +191,26 @@ class TestGradients:
         (large,) = stepped(kind(0.1, **options), variables(w=weight), [tf.constant(gradient)])
         assert np.allclose(small.astype("float32"), large, rtol=1e-2)
 
+    @pytest.mark.parametrize("dtype", [tf.float16, tf.bfloat16])
+    @ALL
+    def test_slots_of_small_floats_are_float32(self, kind, dtype):
+        """The square of 1e-3, of which LAMB keeps a thousandth, is 0 in float16 and stands still in bfloat16."""
+        rng = np.random.default_rng(0)
+        start, gradients = np.zeros([256], "float32"), 1e-3 * rng.normal(size=(50, 256)).astype("float32")
+        gradients += 1e-3 * rng.normal(size=256).astype("float32")
+        # Elements far from 0 hide in their last digits how far they moved.
+        options = {"exclude_from_adaptation": []} if kind is not MomentumCorrectedSGD else {}
+        found = []
+        for each in (dtype, tf.float32):
+            optimizer, held = kind(0.01, **options), [tf.Variable(tf.cast(start, each), name="w")]
+            for gradient in gradients:
+                # The same numbers for both.
+                stepped(optimizer, held, [tf.cast(tf.cast(gradient, dtype), each)])
+            found.append(held[0].numpy().astype("float32"))
+        small, large = found
+        assert np.linalg.norm(small - large) < 0.05 * np.linalg.norm(large)
+        assert all(tf.as_dtype(slot.dtype) == tf.float32 for slots in optimizer._slots for slot in slots)
+
     def test_float64_keeps_its_digits(self):
         held = [tf.Variable(np.array([1.0, 2.0]), name="w")]
         (found,) = stepped(LAMB(0.25), held, [tf.constant([1.0, 1.0], tf.float64)])
@@ -147,11 +218,25 @@ class TestGradients:
         assert np.allclose(found, np.array([1.0, 2.0]) - 0.25 * root, rtol=1e-7)
 
     @BOTH
-    def test_clipping_and_averages_of_keras_go_on_working(self, kind):
-        options = {"global_clipnorm": 1e-3, "use_ema": True, "ema_momentum": 0.5}
-        model = compiled(kind(0.1, **options))
-        model.fit(*rows(), epochs=2, verbose=0)
-        assert np.isfinite(model.get_weights()[0]).all()
+    def test_keras_clips(self, kind):
+        """A gradient of a tenth is a step of its own size where nothing is adapted to norms."""
+        options = {"exclude_from_adaptation": [".*"]} | ({"epsilon": 1.0} if kind is LAMB else {})
+        gradient = np.array([3.0, 4.0], "float32")
+        clipped = stepped(kind(0.1, global_clipnorm=0.5, **options), variables(w=[1.0, 2.0]), [tf.constant(gradient)])
+        by_hand = stepped(kind(0.1, **options), variables(w=[1.0, 2.0]), [tf.constant(gradient / 10)])
+        whole = stepped(kind(0.1, **options), variables(w=[1.0, 2.0]), [tf.constant(gradient)])
+        assert np.allclose(clipped, by_hand, rtol=1e-6)
+        assert not np.allclose(clipped, whole, rtol=1e-3)
+
+    @BOTH
+    def test_keras_averages_the_weights(self, kind):
+        optimizer, held = kind(0.1, use_ema=True, ema_momentum=0.5), variables(w=[1.0, 2.0])
+        # The average starts before the first step in Keras 2, after it in Keras 3.
+        average = None if keras_in_use().is_keras3 else np.array([1.0, 2.0])
+        for number in range(3):
+            (weight,) = stepped(optimizer, held, [tf.constant([1.0, float(number)])])
+            average = weight if average is None else 0.5 * average + 0.5 * weight
+        assert np.allclose(optimizer._model_variables_moving_average[0].numpy(), average, rtol=1e-6)
 
 
 class TestRefusals:
@@ -276,12 +361,23 @@ class TestFiles:
         ):
             LAMB.from_config({**config, "decay": 0.1})
 
-    def test_a_config_of_the_other_keras_is_read(self):
-        config = {**LAMB(0.1).get_config(), "is_legacy_optimizer": False, "jit_compile": False}
-        for only_in_keras_3 in ("loss_scale_factor", "gradient_accumulation_steps"):
-            if not keras_in_use().is_keras3:
-                config.pop(only_in_keras_3, None)
-        assert LAMB.from_config(config).weight_decay == 0.0
+    @ALL
+    def test_a_config_of_the_other_keras_is_read(self, kind):
+        config = everything(kind).get_config()
+        # As the other one writes it.
+        theirs = {"loss_scale_factor": None, "gradient_accumulation_steps": None}
+        ours = {"is_legacy_optimizer": False, "jit_compile": False}
+        if keras_in_use().is_keras3:
+            theirs, ours = ours, theirs
+        other = {key: value for key, value in config.items() if key not in ours} | theirs
+        assert kind.from_config(other).get_config() == config
+
+    @pytest.mark.skipif(keras_in_use().is_keras3, reason="Keras 3 has what Keras 2 wrote down")
+    @ALL
+    def test_what_keras_2_lacks_is_refused(self, kind):
+        config = {**kind(0.1).get_config(), "gradient_accumulation_steps": 4}
+        with pytest.raises(ValueError, match=r"^expected no gradient_accumulation_steps in a config, received 4"):
+            kind.from_config(config)
 
 
 @pytest.mark.skipif(keras_in_use().is_keras3, reason="only Keras 2 compiles the step of each variable by itself")

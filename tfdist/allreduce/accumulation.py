@@ -22,6 +22,8 @@ class Accumulation(tf.__internal__.tracking.AutoTrackable):
         super().__init__()
         self.passes = passes
         self._sums: list[PerReplica] = []
+        # Which had an influence on the loss of any pass so far.
+        self._given: set[int] = set()
 
     def build(self, shapes: Sequence[tuple[int, ...]], dtypes: Sequence[str]) -> None:
         """Makes the variables; once, outside of replicas, in the scope of the strategy."""
@@ -45,15 +47,23 @@ class Accumulation(tf.__internal__.tracking.AutoTrackable):
 
         def across(strategy: Any, given: list[Any]) -> None:
             each_replica = strategy.extended.call_for_each_replica
+            self._given.update(i for i, g in enumerate(gradients) if g is not None)
 
             def last(gradients: list[Any]) -> None:
-                # What had no influence on the loss stays so: an optimizer leaves such a variable alone.
-                means = [
-                    None if g is None else (one.read() + tf.convert_to_tensor(g)) / self.passes
-                    for one, g in zip(self._sums, gradients, strict=True)
-                ]
+                # What never had an influence on a loss stays so: an optimizer leaves such a variable alone. What other
+                # passes had gradients of has a mean, even if this pass has none. Of a pass that is traced later than
+                # this one, a gradient waits for an update that knows of it.
+                means: list[Any] = [None] * len(gradients)
+                for i, g in enumerate(gradients):
+                    if i in self._given:
+                        before = self._sums[i].read()
+                        means[i] = (before if g is None else before + tf.convert_to_tensor(g)) / self.passes
                 with tf.control_dependencies([mean for mean in means if mean is not None]):
-                    resets = [one.assign(tf.zeros_like(one.read())) for one in self._sums]
+                    resets = [
+                        one.assign(tf.zeros_like(one.read()))
+                        for one, mean in zip(self._sums, means, strict=True)
+                        if mean is not None
+                    ]
                 with tf.control_dependencies(resets):
                     update([None if mean is None else tf.identity(mean) for mean in means])
 

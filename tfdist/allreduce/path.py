@@ -99,6 +99,11 @@ class GradientPath(tf.__internal__.tracking.AutoTrackable):
         return f"{sum(sizes) / sent:.1f}" if sent == sent else "of the gradients' own"
 
     @property
+    def compresses(self) -> bool:
+        """Whether gradients go compressed to other replicas, once it has its variables."""
+        return self._built and self.options.compressor is not None and self._replicas > 1
+
+    @property
     def built(self) -> bool:
         """Whether it has its variables."""
         return self._built

@@ -13,22 +13,31 @@ _UNSUPPORTED = ("renorm", "virtual_batch_size", "adjustment")
 
 
 def refuse_unsupported(options: dict[str, Any]) -> None:
-    """Raises ValueError for options of batch normalization whose statistics are not those of the batch."""
+    """Raises ValueError for options of batch normalization whose statistics are not those of the batch and a feature."""
     given = [name for name in _UNSUPPORTED if options.get(name)]
     if given:
         raise ValueError(
             f"expected batch normalization without {', '.join(_UNSUPPORTED)}, received {', '.join(given)}; "
             "leave it out, or keep the layer as it is."
         )
+    axis = options.get("axis", -1)
+    if not isinstance(axis, int) and len(axis) != 1:
+        raise ValueError(
+            f"expected batch normalization with one axis of features, received {list(axis)}; flatten them into one, or "
+            "keep the layer as it is."
+        )
 
 
 class SavedAsPlainLayer:
     """Lets Keras take the instances of a subclass for those of its own layer where it saves and clones them.
 
-    Comes before the layer of Keras among the bases of a class with the same config.
+    Comes before the layer of Keras among the bases of a class with the same config. Classes built on top of that one
+    are saved as themselves: what they add is in no layer of Keras.
     """
 
     def _plain(self) -> type:
+        if SavedAsPlainLayer not in type(self).__bases__:
+            return type(self)
         return next(one for one in type(self).__mro__ if one.__module__.split(".")[0] in ("keras", "tf_keras"))
 
     def _become(self, value: type) -> None:

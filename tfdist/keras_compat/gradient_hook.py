@@ -36,7 +36,13 @@ class Hook(tf.__internal__.tracking.AutoTrackable):
         object.__setattr__(self, "_places", {})
 
     def run(
-        self, gradients: Sequence[Any], variables: Sequence[Any], scale: Any, update: Callable[[list[Any]], Any]
+        self,
+        gradients: Sequence[Any],
+        variables: Sequence[Any],
+        scale: Any,
+        update: Callable[[list[Any]], Any],
+        *,
+        known: Sequence[Any] = (),
     ) -> Any:
         """Sums gradients and calls the update with the sums, now or at a later pass; in replica context.
 
@@ -45,12 +51,15 @@ class Hook(tf.__internal__.tracking.AutoTrackable):
             variables: that they are of.
             scale: the loss scale in them, or None.
             update: takes the gradients of the global batch.
+            known: all variables that the optimizer was built with, as far as it says.
         """
         gradients = [
             tf.ensure_shape(gradient, variable.shape) if is_dense(gradient) else gradient
             for gradient, variable in zip(gradients, variables, strict=True)
         ]
-        self._build(gradients, variables)
+        given = {_key(variable) for variable in variables}
+        others = [variable for variable in known if _key(variable) not in given]
+        self._build([*gradients, *(None for _ in others)], [*variables, *others])
         indices = self._indices(variables)
 
         def sum_and_update(given: Sequence[Any]) -> Any:
@@ -58,22 +67,29 @@ class Hook(tf.__internal__.tracking.AutoTrackable):
 
         if self.accumulation is None:
             return sum_and_update(gradients)
-        return self.accumulation.add(gradients, sum_and_update)
+        # The passes of an update may name the variables in different orders.
+        places = {place: i for i, place in enumerate(indices)}
+        return self.accumulation.add(
+            [gradients[places[place]] for place in range(len(indices))],
+            lambda means: sum_and_update([means[place] for place in indices]),
+        )
 
     def _trackable_children(self, save_type: str = "checkpoint", **options: Any) -> dict[str, Any]:
         # A SavedModel is for prediction, and each replica's own values cannot be part of its graph.
         return {} if save_type == "savedmodel" else super()._trackable_children(save_type, **options)
 
     def _indices(self, variables: Sequence[Any]) -> list[int]:
-        """Returns the places of variables among those that it was built with."""
+        """Returns the places of variables among those that it was built with; behind them for others."""
         unknown = [variable.name for variable in variables if _key(variable) not in self._places]
-        if unknown or (self.accumulation is not None and len(variables) != len(self._places)):
+        # Without compression nothing is kept for a variable.
+        refused = bool(unknown) and self.path.compresses
+        if refused or (self.accumulation is not None and (unknown or len(variables) != len(self._places))):
             raise ValueError(
                 "expected the variables that DistributedOptimizer was first given gradients of, received "
                 f"{', '.join(unknown) or f'{len(variables)} of {len(self._places)}'}; "
                 "use an optimizer of its own for every set of variables."
             )
-        return [self._places[_key(variable)] for variable in variables]
+        return [self._places.get(_key(variable), len(self._places)) for variable in variables]
 
     def _build(self, gradients: Sequence[Any], variables: Sequence[Any]) -> None:
         context = tf.distribute.get_replica_context()
@@ -208,7 +224,8 @@ def run_hook(optimizer: Any, hook: Hook, stock: Callable, grads: Any, trainable_
     of = getattr(optimizer, "inner_optimizer", optimizer)._trainable_variables if variables is None else variables
     scale = getattr(optimizer, "dynamic_scale", None)
     scale = None if scale is None else tf.convert_to_tensor(scale)
-    return hook.run(list(grads), of, scale, update)
+    known = getattr(optimizer, "inner_optimizer", optimizer)._trainable_variables if optimizer.built else ()
+    return hook.run(list(grads), of, scale, update, known=known)
 
 
 def build_once(optimizer: Any, variables: Sequence[Any]) -> None:

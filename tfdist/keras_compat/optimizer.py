@@ -16,10 +16,16 @@ def variable_path(variable: Any) -> str:
     return str(getattr(variable, "path", None) or variable.name.split(":")[0])
 
 
+def held_variable(variable: Any) -> Any:
+    """Returns TensorFlow's variable, which a variable of Keras 3 holds."""
+    held = getattr(variable, "value", variable)
+    # TensorFlow's own has a method of that name.
+    return variable if callable(held) else held
+
+
 def is_shard(variable: Any) -> bool:
     """Whether a variable is, or is a part of, a variable that parameter servers share."""
-    held = getattr(variable, "value", variable) if keras_in_use().is_keras3 else variable
-    candidates = [variable] if callable(held) else [variable, held]
+    candidates = (variable, held_variable(variable))
     return any(hasattr(one, "_sharded_container") or type(one).__name__ == "ShardedVariable" for one in candidates)
 
 
@@ -27,6 +33,28 @@ def compute_dtype(variable: Any) -> tf.DType:
     """Returns the dtype that a variable's step is worked out in: float32 for smaller floats."""
     dtype = tf.as_dtype(getattr(variable, "true_dtype", variable.dtype))
     return dtype if dtype.size >= tf.float32.size else tf.float32
+
+
+def _slot_name(variable: Any, name: str) -> str:
+    """Returns the name that the Keras in use gives to a variable's slot."""
+    if keras_in_use().is_keras3:
+        return f"{variable_path(variable).replace('/', '_')}_{name}"
+    return f"{name}/{variable._shared_name}"
+
+
+def _of_this_keras(config: dict[str, Any]) -> dict[str, Any]:
+    """Returns a config without what only the other Keras writes down."""
+    if keras_in_use().is_keras3:
+        return {key: value for key, value in config.items() if key not in ("is_legacy_optimizer", "jit_compile")}
+    ours = dict(config)
+    for name in ("loss_scale_factor", "gradient_accumulation_steps"):
+        value = ours.pop(name, None)
+        if value is not None:
+            raise ValueError(
+                f"expected no {name} in a config, received {value}, which optimizers of Keras 2 do not have; "
+                "read it with Keras 3."
+            )
+    return ours
 
 
 class OptimizerBase(tf.keras.optimizers.Optimizer):
@@ -60,21 +88,30 @@ class OptimizerBase(tf.keras.optimizers.Optimizer):
         Raises:
             ValueError: for what `check_variables` refuses.
         """
-        already = self.built if keras_in_use().is_keras3 else getattr(self, "_built", False)
-        if already:
+        if self.is_built():
             return
         variables = list(variables)
         self.check_variables(variables, [variable_path(variable) for variable in variables])
         super().build(variables)
         self._slots = []
         if keras_in_use().is_keras3:
-            self._slots = [list(slot) for slot in self.add_optimizer_variables(variables, list(self.SLOTS))]
+            slots = [[self._add_slot(variable, name) for name in self.SLOTS] for variable in variables]
+            self._slots = [list(slot) for slot in zip(*slots, strict=True)]
         else:
             self._built = True
-            self._slots = [
-                [self.add_variable_from_reference(model_variable=v, variable_name=name) for v in variables]
-                for name in self.SLOTS
-            ]
+            self._slots = [[self._add_slot(variable, name) for variable in variables] for name in self.SLOTS]
+
+    def is_built(self) -> bool:
+        """Whether the slots have been made."""
+        return bool(self.built if keras_in_use().is_keras3 else getattr(self, "_built", False))
+
+    def _add_slot(self, variable: Any, name: str) -> Any:
+        """Makes a slot, of the dtype that the step is worked out in: a small float would lose the step's digits."""
+        dtype = compute_dtype(variable)
+        if tf.as_dtype(getattr(variable, "true_dtype", variable.dtype)) == dtype:
+            return self.add_variable_from_reference(variable, name)
+        with tf.distribute.get_strategy().extended.colocate_vars_with(held_variable(variable)):
+            return self.add_variable(shape=variable.shape, dtype=dtype.name, name=_slot_name(variable, name))
 
     def check_variables(self, variables: list[Any], paths: list[str]) -> None:
         """Is given all variables before any slot is made."""
@@ -143,8 +180,24 @@ class OptimizerBase(tf.keras.optimizers.Optimizer):
         # Keras and checkpoints would track what is assigned in the usual way.
         object.__setattr__(self, "_shared", tensors)
 
+    def _clip_gradients(self, grads: Any) -> Any:
+        """Clips the sum of each row, not the slices that it is made of."""
+        clips = any(getattr(self, name, None) for name in ("clipnorm", "global_clipnorm", "clipvalue"))
+        return super()._clip_gradients(
+            [tf.convert_to_tensor(g) if clips and isinstance(g, tf.IndexedSlices) else g for g in grads]
+        )
+
     def _apply_weight_decay(self, variables: Any) -> None:
         """Nothing: decay is part of the update, not a step of its own."""
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Any:
+        """Returns the optimizer of a config, of either Keras.
+
+        Raises:
+            ValueError: for an option that the Keras in use does not have.
+        """
+        return super().from_config(_of_this_keras(config), custom_objects)
 
     def get_config(self) -> dict[str, Any]:
         """Returns the options of the Optimizer of the Keras in use."""

@@ -20,7 +20,7 @@ def convert_sync_batchnorm(model: Any) -> Any:
 
     Raises:
         ValueError: for a model without batch normalization, for a layer with renorm, virtual_batch_size or
-            adjustment, and for a subclass of BatchNormalization, whose code nobody can rewrite.
+            adjustment, or several axes, and for a subclass of BatchNormalization, whose code nobody can rewrite.
 
     Example:
         >>> from tfdist.keras_compat import keras
@@ -38,7 +38,7 @@ def convert_sync_batchnorm(model: Any) -> Any:
         )
     plain = []
     for layer in found:
-        if type(layer) is SyncBatchNormalization:
+        if issubclass(type(layer), SyncBatchNormalization):
             continue
         if type(layer) is not stock:
             raise ValueError(

@@ -30,7 +30,8 @@ class SyncBatchNormalization(SavedAsPlainLayer, _BatchNormalization):
         **options: of Keras's BatchNormalization, without renorm, virtual_batch_size and adjustment.
 
     Raises:
-        ValueError: for these three, whose statistics are not those of the batch.
+        ValueError: for these three, whose statistics are not those of the batch, for several axes, and for
+            synchronized=False.
 
     Source: keras-team/keras: its own synchronized=True takes the mean of squares minus the square of the mean, which
     loses all digits where the mean is large; Chan, Golub and LeVeque (1983) on shifted sums.
@@ -45,6 +46,11 @@ class SyncBatchNormalization(SavedAsPlainLayer, _BatchNormalization):
 
     def __init__(self, **options: Any) -> None:
         refuse_unsupported(options)
+        if not options.get("synchronized", True):
+            raise ValueError(
+                "expected a synchronized SyncBatchNormalization, received synchronized=False; use Keras's "
+                "BatchNormalization."
+            )
         super().__init__(**{**options, "synchronized": True})
 
     def call(self, inputs: Any, training: Any = None, mask: Any = None) -> Any:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 
-def check_patterns(patterns: Sequence[str] | None, option: str) -> tuple[str, ...] | None:
+def check_patterns(patterns: Iterable[str] | None, option: str) -> tuple[str, ...] | None:
     """Returns the patterns as a tuple; None stays None.
 
     Raises:
-        ValueError: for a bare string, which would be taken letter by letter, and for what is no regular expression.
+        ValueError: for a bare string, which would be taken letter by letter, for an empty one in the list, and for what
+            is no regular expression.
 
     Example:
         >>> from tfdist.optimizers.exclusions import check_patterns
@@ -19,19 +20,26 @@ def check_patterns(patterns: Sequence[str] | None, option: str) -> tuple[str, ..
     """
     if patterns is None:
         return None
-    if isinstance(patterns, str) or not all(isinstance(pattern, str) for pattern in patterns):
+    # An iterator is gone through once.
+    given = patterns if isinstance(patterns, str) or not isinstance(patterns, Iterable) else tuple(patterns)
+    if not isinstance(given, tuple) or not all(isinstance(pattern, str) for pattern in given):
         raise ValueError(
-            f"expected {option} to be a list of regular expressions, received {patterns!r}; "
+            f"expected {option} to be a list of regular expressions, received {given!r}; "
             f"{'write [' + repr(patterns) + ']' if isinstance(patterns, str) else 'give strings'}."
         )
-    for pattern in patterns:
+    for pattern in given:
+        if not pattern:
+            raise ValueError(
+                f"expected {option} to hold regular expressions, received '', which is found in every path; "
+                "leave it out, or write '.*'."
+            )
         try:
             re.compile(pattern)
         except re.error as error:
             raise ValueError(
                 f"expected {option} to hold regular expressions, received {pattern!r} ({error}); mend it."
             ) from error
-    return tuple(patterns)
+    return given
 
 
 def excluded(patterns: Sequence[str], paths: Sequence[str], option: str) -> frozenset[int]:
@@ -50,6 +58,9 @@ def excluded(patterns: Sequence[str], paths: Sequence[str], option: str) -> froz
         >>> sorted(excluded(["bias$", "norm"], ["dense/kernel", "dense/bias", "norm/gamma"], "exclude"))
         [1, 2]
     """
+    if not paths:
+        # As some readers of files build an optimizer before its model.
+        return frozenset()
     found: set[int] = set()
     for pattern in patterns:
         matched = {i for i, path in enumerate(paths) if re.search(pattern, path)}

@@ -150,7 +150,9 @@ class LARS(LayerwiseOptimizer):
         # What is nothing costs nothing: a small variable's step is mostly what its operations cost.
         divisor = length + decay * size if decay else length
         divisor = divisor + self.epsilon if self.epsilon else divisor
-        return self.trust_ratio(size, length, self.eeta * size / divisor)
+        # The squares of 1e20 are beyond float32: an infinite norm makes no number here, not a step of 0.
+        quotient = tf.where(tf.math.is_finite(length), self.eeta * size / divisor, float("nan"))
+        return self.trust_ratio(size, length, quotient)
 
     def get_config(self) -> dict[str, Any]:
         """Returns all arguments."""

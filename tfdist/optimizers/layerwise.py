@@ -7,13 +7,13 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfdist.keras_compat import keras_in_use
-from tfdist.keras_compat.optimizer import OptimizerBase, is_shard
+from tfdist.keras_compat.optimizer import is_shard
+from tfdist.optimizers.decaying import DecayingOptimizer
 from tfdist.optimizers.exclusions import check_patterns, excluded
 from tfdist.optimizers.trust_ratio import bounded, check_bounds, quotient_or_one
 
 
-class LayerwiseOptimizer(OptimizerBase):
+class LayerwiseOptimizer(DecayingOptimizer):
     """An optimizer that moves each variable in proportion to the variable's norm.
 
     Args:
@@ -45,14 +45,15 @@ class LayerwiseOptimizer(OptimizerBase):
         **options: Any,
     ) -> None:
         check_bounds(min_trust_ratio, max_trust_ratio)
-        if weight_decay is not None and not weight_decay >= 0:
-            raise ValueError(f"expected weight_decay to be 0 or more, received {weight_decay}; give another.")
-        super().__init__(learning_rate=learning_rate, name=name, **options)
-        self.weight_decay = float(weight_decay or 0.0)
-        self.exclude_from_weight_decay = check_patterns(exclude_from_weight_decay, "exclude_from_weight_decay") or ()
+        super().__init__(
+            learning_rate=learning_rate,
+            weight_decay=weight_decay,
+            exclude_from_weight_decay=exclude_from_weight_decay,
+            name=name,
+            **options,
+        )
         self.exclude_from_adaptation = check_patterns(exclude_from_adaptation, "exclude_from_adaptation")
         self.min_trust_ratio, self.max_trust_ratio = min_trust_ratio, max_trust_ratio
-        self._undecayed: frozenset[int] = frozenset()
         self._unadapted: frozenset[int] = frozenset()
 
     def check_variables(self, variables: list[Any], paths: list[str]) -> None:
@@ -63,16 +64,12 @@ class LayerwiseOptimizer(OptimizerBase):
                     f"expected whole variables, received {path!r} in shards, of which each has a norm of its own; "
                     "create the strategy without variable_partitioner."
                 )
-        self._undecayed = excluded(self.exclude_from_weight_decay, paths, "exclude_from_weight_decay")
+        super().check_variables(variables, paths)
         self._unadapted = (
             self._undecayed
             if self.exclude_from_adaptation is None
             else excluded(self.exclude_from_adaptation, paths, "exclude_from_adaptation")
         )
-
-    def decay_of(self, index: int) -> float:
-        """Returns the weight decay of a variable."""
-        return 0.0 if index in self._undecayed else self.weight_decay
 
     def is_adapted(self, index: int) -> bool:
         """Whether a variable has a trust ratio."""
@@ -96,8 +93,6 @@ class LayerwiseOptimizer(OptimizerBase):
         adaptation = self.exclude_from_adaptation
         return {
             **super().get_config(),
-            "weight_decay": self.weight_decay,
-            "exclude_from_weight_decay": list(self.exclude_from_weight_decay),
             "exclude_from_adaptation": None if adaptation is None else list(adaptation),
             "min_trust_ratio": self.min_trust_ratio,
             "max_trust_ratio": self.max_trust_ratio,
@@ -105,7 +100,7 @@ class LayerwiseOptimizer(OptimizerBase):
 
 
 def _translated(config: dict[str, Any]) -> dict[str, Any]:
-    """Returns a config of this class, from one of another Keras or of TensorFlow Addons."""
+    """Returns a config of this class, from one of TensorFlow Addons."""
     config = dict(config)
     if "weight_decay_rate" in config:
         config["weight_decay"] = config.pop("weight_decay_rate")
@@ -114,8 +109,4 @@ def _translated(config: dict[str, Any]) -> dict[str, Any]:
         config["exclude_from_adaptation"] = config.pop("exclude_from_layer_adaptation") or None
     if config.pop("decay", 0.0):
         raise ValueError("expected no decay of the learning rate in a config, received one; give a schedule instead.")
-    if keras_in_use().is_keras3:
-        # Keras 2 writes them down for itself.
-        for name in ("is_legacy_optimizer", "jit_compile"):
-            config.pop(name, None)
     return config

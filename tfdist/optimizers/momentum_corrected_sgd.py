@@ -8,13 +8,12 @@ from typing import Any
 import tensorflow as tf
 
 from tfdist.keras_compat import keras
-from tfdist.keras_compat.optimizer import OptimizerBase
 from tfdist.optimizers import fused
-from tfdist.optimizers.exclusions import check_patterns, excluded
+from tfdist.optimizers.decaying import DecayingOptimizer
 
 
 @keras().utils.register_keras_serializable(package="tfdist")
-class MomentumCorrectedSGD(OptimizerBase):
+class MomentumCorrectedSGD(DecayingOptimizer):
     """SGD whose momentum holds gradients, not steps: v = momentum * v + g, w = w - rate * v.
 
     Keras's SGD keeps the learning rate in its velocity, so that after a change the old rate goes on for 1 / (1 -
@@ -50,32 +49,30 @@ class MomentumCorrectedSGD(OptimizerBase):
         *,
         momentum: float = 0.9,
         nesterov: bool = False,
-        weight_decay: float = 0.0,
-        exclude_from_weight_decay: Sequence[str] = (),
+        weight_decay: float | None = 0.0,
+        exclude_from_weight_decay: Sequence[str] | None = None,
         name: str = "MomentumCorrectedSGD",
         **options: Any,
     ) -> None:
         if not 0 <= momentum < 1:
             raise ValueError(f"expected momentum to be from 0 to below 1, received {momentum}; give another.")
-        if not weight_decay >= 0:
-            raise ValueError(f"expected weight_decay to be 0 or more, received {weight_decay}; give another.")
-        super().__init__(learning_rate=learning_rate, name=name, **options)
+        super().__init__(
+            learning_rate=learning_rate,
+            weight_decay=weight_decay,
+            exclude_from_weight_decay=exclude_from_weight_decay,
+            name=name,
+            **options,
+        )
         self.momentum, self.nesterov = float(momentum), bool(nesterov)
-        self.weight_decay = float(weight_decay)
-        self.exclude_from_weight_decay = check_patterns(exclude_from_weight_decay, "exclude_from_weight_decay") or ()
-        self._undecayed: frozenset[int] = frozenset()
-
-    def check_variables(self, variables: list[Any], paths: list[str]) -> None:
-        """Resolves the exclusions."""
-        self._undecayed = excluded(self.exclude_from_weight_decay, paths, "exclude_from_weight_decay")
 
     def update_variable(self, index: int, gradient: tf.Tensor, variable: Any, slots: list[Any], shared: Any) -> None:
         """Adds gradient and decay to the velocity, then moves by rate times velocity."""
         (velocity,) = slots
         rate, dtype = shared, gradient.dtype
         weight = tf.cast(tf.convert_to_tensor(variable), dtype)
-        if self.weight_decay and index not in self._undecayed:
-            gradient += self.weight_decay * weight
+        decay = self.decay_of(index)
+        if decay:
+            gradient += decay * weight
         if fused.can_fuse(variable):
             fused.apply_momentum(
                 variable,
@@ -98,6 +95,4 @@ class MomentumCorrectedSGD(OptimizerBase):
             **super().get_config(),
             "momentum": self.momentum,
             "nesterov": self.nesterov,
-            "weight_decay": self.weight_decay,
-            "exclude_from_weight_decay": list(self.exclude_from_weight_decay),
         }

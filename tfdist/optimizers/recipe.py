@@ -19,7 +19,7 @@ def create_optimizer(
     *,
     learning_rate: float,
     global_batch_size: int,
-    steps_per_epoch: int,
+    steps_per_epoch: float,
     epochs: float,
     base_batch_size: int = 256,
     scaling: str = "auto",
@@ -36,7 +36,8 @@ def create_optimizer(
         name: sgd (MomentumCorrectedSGD), adam, adamw, rmsprop, lars, lamb, or tfa_lamb with TensorFlow Addons.
         learning_rate: that suits base_batch_size.
         global_batch_size: records a step over all replicas.
-        steps_per_epoch: of the whole job, not of one worker.
+        steps_per_epoch: of the whole job, not of one worker; updates, so that with accumulation over k batches it is
+            the batches of an epoch over k.
         epochs: of the whole training, at whose end a decay ends.
         base_batch_size: records a step at which learning_rate was found good.
         scaling: linear, sqrt, none, or auto: linear for sgd and lars, sqrt for the others.
@@ -62,6 +63,10 @@ def create_optimizer(
         >>> type(optimizer).__name__
         'LAMB'
     """
+    if "exclude_from_weight_decay" in options:
+        raise ValueError(
+            "expected exclude for the exclusions of a recipe, received exclude_from_weight_decay; rename it."
+        )
     _check(name, scaling, decay, epochs, warmup_epochs, weight_decay, exclude, momentum)
     rule = _RULES.get(name, "sqrt") if scaling == "auto" else scaling
     rate: Any = learning_rate

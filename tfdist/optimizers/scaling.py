@@ -68,20 +68,24 @@ def steps_per_epoch(records: int, *, global_batch_size: int, drop_remainder: boo
     return steps
 
 
-def epochs_to_steps(epochs: float, *, steps_per_epoch: int) -> int:
-    """Returns the steps of a number of epochs, which need not be whole, rounded.
+def epochs_to_steps(epochs: float, *, steps_per_epoch: float) -> int:
+    """Returns the steps of a number of epochs, rounded.
+
+    Args:
+        epochs: need not be whole.
+        steps_per_epoch: updates of an epoch; not whole where several batches make one.
 
     Raises:
-        ValueError: for fewer than 0 epochs or 1 step.
+        ValueError: for fewer than 0 epochs, and for no steps.
 
     Example:
         >>> from tfdist.optimizers import epochs_to_steps
         >>> epochs_to_steps(2.5, steps_per_epoch=235)
         588
     """
-    if epochs < 0 or steps_per_epoch < 1:
+    if not epochs >= 0 or not steps_per_epoch > 0:
         raise ValueError(
-            f"expected epochs of 0 or more and steps_per_epoch of 1 or more, received {epochs} and {steps_per_epoch}; "
+            f"expected epochs of 0 or more and steps_per_epoch above 0, received {epochs} and {steps_per_epoch}; "
             "give others."
         )
     return round(epochs * steps_per_epoch)

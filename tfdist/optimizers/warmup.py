@@ -45,7 +45,9 @@ class LinearWarmup(keras().optimizers.schedules.LearningRateSchedule):  # type: 
         name: str = "LinearWarmup",
     ) -> None:
         super().__init__()
-        if isinstance(warmup_steps, bool) or int(warmup_steps) != warmup_steps or warmup_steps < 0:
+        whole = isinstance(warmup_steps, numbers.Real) and not isinstance(warmup_steps, bool)
+        # Neither infinity nor what is no number has a rest of 0.
+        if not whole or warmup_steps % 1 != 0 or warmup_steps < 0:
             raise ValueError(f"expected warmup_steps to be 0 or more, received {warmup_steps!r}; give a whole number.")
         if not 0 <= start <= 1:
             raise ValueError(f"expected start to be from 0 to 1, received {start}; it is a share of the learning rate.")
@@ -66,9 +68,11 @@ class LinearWarmup(keras().optimizers.schedules.LearningRateSchedule):  # type: 
         with tf.name_scope(self.name):
             rate = self.learning_rate(step) if callable(self.learning_rate) else self.learning_rate
             rate = tf.convert_to_tensor(rate)
+            if not rate.dtype.is_floating:
+                # Schedules may be given whole numbers.
+                rate = tf.cast(rate, tf.float32)
             if not self.warmup_steps:
                 return rate
-            # Steps are counted in whole numbers: float32 no longer tells 2**24 from the next.
             done = tf.cast(step, tf.int64) + (0 if self.first_step_at_start else 1)
             share = tf.cast(tf.minimum(done, self.warmup_steps), rate.dtype) / self.warmup_steps
             return rate * (self.start + (1 - self.start) * share)

@@ -50,8 +50,9 @@ def run(values: flags.FlagValues, *, started: float) -> int:
             loss=keras().losses.SparseCategoricalCrossentropy(from_logits=True),
             metrics=["accuracy"],
         )
-        if hasattr(model.optimizer, "build"):
-            # What it refuses of these variables is said before the training begins.
+        if model.built and hasattr(model.optimizer, "build"):
+            # What it refuses of these variables is said before the training begins; a model without an input has none
+            # until then.
             model.optimizer.build(model.trainable_variables)
     checkpoint = os.path.join(values.model_dir, "checkpoint.keras")
     if cluster.is_evaluator:
@@ -158,7 +159,8 @@ def _optimizer(values: flags.FlagValues, steps: int) -> Any:
         global_batch_size=passes * values.global_batch_size,
         base_batch_size=values.base_batch_size,
         scaling=values.learning_rate_scaling,
-        steps_per_epoch=max(steps // passes, 1),
+        # Passes are counted on over the end of an epoch.
+        steps_per_epoch=steps / passes,
         epochs=values.epochs,
         warmup_epochs=values.warmup_epochs,
         decay=values.learning_rate_decay,

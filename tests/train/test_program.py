@@ -1,0 +1,36 @@
+"""What the program makes of its flags."""
+
+from __future__ import annotations
+
+import pytest
+import tensorflow as tf
+from absl import flags
+
+from tfdist.flags import define_flags
+from tfdist.train import program
+
+
+@pytest.mark.parametrize(("steps", "passes", "epochs"), [(3, 1, 20), (3, 2, 20), (5, 2, 20), (1, 2, 20), (7, 4, 8)])
+def test_a_decay_ends_with_the_last_update(steps, passes, epochs):
+    values = flags.FlagValues()
+    define_flags(flag_values=values)
+    values(
+        [
+            "train",
+            "--optimizer=lars",
+            "--learning_rate=0.1",
+            "--learning_rate_scaling=none",
+            "--learning_rate_decay=linear",
+            "--warmup_epochs=2",
+            f"--epochs={epochs}",
+            f"--backward_passes_per_step={passes}",
+        ]
+    )
+    schedule = program._optimizer(values, steps)._learning_rate
+    # Passes are counted on over the end of an epoch.
+    updates = epochs * steps // passes
+    rates = [float(schedule(tf.constant(step, tf.int64))) for step in range(updates + 1)]
+    assert rates[-2] == pytest.approx(0.1 / updates, rel=1e-3)
+    assert rates[-1] == pytest.approx(0.0, abs=1e-7)
+    warmup = 2 * steps / passes
+    assert schedule.warmup_steps == pytest.approx(warmup, abs=0.5)

@@ -7,6 +7,12 @@ from tests.canaries.stock import Canary
 
 CANARIES = (
     Canary(
+        mends=("convolution_of_no_rows",),
+        shows="a convolution of no rows has the shape of its input",
+        program=stock.CONVOLUTION_OF_NO_ROWS,
+        outcome=stock.CONVOLUTION_OF_NO_ROWS_OUTCOME,
+    ),
+    Canary(
         mends=("device_iterators_end_late",),
         shows="a thread tunes what each device reads through",
         program=stock.TUNED_DEVICE_DATASETS,

@@ -102,6 +102,22 @@ outcome(lambda: round(float(model.get_weights()[0][0, 0]), 3))
 # The mean of 3 rows would move it by 2.
 UNEVEN_LAST_BATCH_OUTCOME = "OUTCOME 3.0"
 
+# On a CPU, with oneDNN.
+CONVOLUTION_OF_NO_ROWS = """
+layer = keras.layers.Conv2D(3, 3)
+layer.build((None, 8, 8, 2))
+
+
+@tf.function(input_signature=[tf.TensorSpec([None, 8, 8, 2])])
+def channels(rows):
+    return tf.shape(layer(rows))
+
+
+outcome(lambda: channels(tf.zeros([0, 8, 8, 2])).numpy().tolist())
+"""
+# The shape of the input, not [0, 6, 6, 3].
+CONVOLUTION_OF_NO_ROWS_OUTCOME = "OUTCOME [0, 8, 8, 2]"
+
 JIT_COMPILE = """
 strategy = mirrored()
 model = model_of()

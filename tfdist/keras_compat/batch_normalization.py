@@ -13,7 +13,7 @@ _UNSUPPORTED = ("renorm", "virtual_batch_size", "adjustment")
 
 
 def refuse_unsupported(options: dict[str, Any]) -> None:
-    """Raises ValueError for options of batch normalization whose statistics are not those of the batch and a feature."""
+    """Raises ValueError for options whose statistics are not those of one feature over the batch."""
     given = [name for name in _UNSUPPORTED if options.get(name)]
     if given:
         raise ValueError(

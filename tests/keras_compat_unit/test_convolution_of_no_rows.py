@@ -1,0 +1,62 @@
+"""A replica without rows convolves nothing, and the others go on as one device does."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from tfdist.keras_compat import convolution_of_no_rows
+
+PROGRAM = """
+import json, sys
+import numpy as np
+import tfdist
+
+strategy = tfdist.create_strategy(sys.argv[1], **({"devices": int(sys.argv[2])} if sys.argv[2] != "1" else {}))
+import tensorflow as tf
+
+layers = tf.keras.layers
+rng = np.random.default_rng(0)
+# Of the last batch the second replica gets nothing.
+x, y = rng.normal(size=(21, 8, 8, 2)).astype("float32"), rng.normal(size=(21, 1)).astype("float32")
+with strategy.scope():
+    tf.keras.utils.set_random_seed(0)
+    inputs = layers.Input((8, 8, 2))
+    image = layers.BatchNormalization(synchronized=True)(layers.Conv2D(3, 3, activation="relu")(inputs))
+    image = layers.SeparableConv2D(4, 3)(layers.DepthwiseConv2D(2)(image))
+    image = layers.Conv2DTranspose(5, 2, strides=2)(image)
+    line = layers.Reshape((64, 2))(inputs)
+    line = layers.Conv1D(3, 2, padding="causal")(line)
+    line = layers.SeparableConv1D(4, 3)(layers.DepthwiseConv1D(3)(line))
+    line = layers.Conv1DTranspose(2, 3)(line)
+    block = layers.Reshape((4, 4, 4, 2))(inputs)
+    block = layers.Conv3DTranspose(2, 2)(layers.Conv3D(3, 2)(block))
+    both = layers.Concatenate()([layers.Flatten()(one) for one in (image, line, block)])
+    model = tf.keras.Model(inputs, layers.Dense(1)(both))
+    model.compile(tf.keras.optimizers.SGD(0.01), "mse")
+model.fit(x, y, batch_size=10, epochs=2, shuffle=False, verbose=0)
+weights = [np.asarray(one, "float64").ravel().tolist() for one in model.get_weights()]
+print("RESULT", json.dumps([weights, model.predict(x[:1], verbose=0).ravel().tolist()]))
+"""
+
+
+def result(children, *arguments):
+    finished = children.run(PROGRAM, *arguments)
+    assert "RESULT " in finished.out, finished.err
+    return json.loads(finished.out.split("RESULT ")[1])
+
+
+@pytest.mark.parametrize("name", ["mirrored", "central_storage"])
+def test_a_replica_without_rows_convolves_nothing(name, children):
+    (expected, answer), (found, again) = (result(children, *one) for one in (("one_device", "1"), (name, "2")))
+    for one, other in zip(expected, found, strict=True):
+        assert np.allclose(one, other, rtol=1e-5, atol=1e-6)
+    assert np.allclose(answer, again, rtol=1e-5, atol=1e-6)
+
+
+def test_one_replica_is_left_alone():
+    import tensorflow as tf
+
+    assert not convolution_of_no_rows._may_be_empty(tf.zeros([0, 8, 8, 2]))

@@ -66,7 +66,7 @@ CONTENDERS = {
         program="torch_worker.py", method="torch powersgd:4", python="torch", compressed=True
     ),
     "Horovod": Contender(program="horovod_worker.py", method="horovod", python="horovod"),
-    "Horovod, fp16": Contender(program="horovod_worker.py", method="horovod fp16", python="horovod"),
+    "Horovod, fp16": Contender(program="horovod_worker.py", method="horovod fp16", python="horovod", compressed=True),
 }
 
 

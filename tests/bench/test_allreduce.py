@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import os
+import socket
 
 import pytest
 from rich.console import Console
@@ -65,9 +67,28 @@ def test_other_sizes_are_refused(text):
 
 def test_the_loopback_interface_counts():
     before = bytes_sent(interface_of("localhost"))
-    assert before >= 0
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as client:
+        client.sendall(bytes(100_000))
+    assert bytes_sent(interface_of("127.0.0.1")) >= before + 100_000
     with pytest.raises(ValueError, match="expected an interface of this machine, received 'none-such'"):
         bytes_sent("none-such")
+
+
+@pytest.mark.parametrize("address", ["192.0.2.7", "none-such.invalid"])
+def test_an_address_of_another_machine_is_refused(address):
+    with pytest.raises(ValueError, match=f"^expected an address of this machine, received {address}; name one"):
+        interface_of(address)
+
+
+@pytest.mark.parametrize("module", ["matplotlib", "psutil"])
+def test_what_is_not_installed_is_said_before_measuring(module, monkeypatch, capsys):
+    found = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == module else found(name))
+    with pytest.raises(SystemExit) as ended:
+        bench.main(["allreduce"])
+    assert ended.value.code == 2
+    expected = f"tfdist bench allreduce: expected {module}, found none; pip install 'tfdist[bench]'.\n"
+    assert capsys.readouterr().err == expected
 
 
 def test_two_workers_measure_what_they_send(children, tmp_path):

@@ -165,11 +165,14 @@ def test_several_passes_are_one_step_on_their_batches_together(workers, on):
 
 
 SPOILT = """
+def kept(hook):
+    return {k: v.values().numpy().tolist() for k, v in hook.path._variables.items() if k.startswith("residual")}
+
 with strategy.scope():
     model = make("topk:0.05")
     model.fit(data(), epochs=1, verbose=0)
     hook = model.optimizer._tfdist_hook
-    before = {k: v.values().numpy().tolist() for k, v in hook.path._variables.items()}
+    before = kept(hook)
 
     @tf.function
     def step(scale):
@@ -182,12 +185,11 @@ with strategy.scope():
         return strategy.run(replica)
 
     sums = step(np.float32(np.inf))
-    after = {k: v.values().numpy().tolist() for k, v in hook.path._variables.items()}
+    after = kept(hook)
     finite = bool(np.isfinite(sum(float(tf.reduce_sum(strategy.experimental_local_results(s)[0])) for s in sums)))
     say("spoilt", [finite, before == after])
     step(np.float32(1.0))
-    later = {k: v.values().numpy().tolist() for k, v in hook.path._variables.items()}
-    say("fine", later != after)
+    say("fine", kept(hook) != after)
     traffic = gradient_traffic(model.optimizer)
     say("traffic", [traffic.steps, traffic.sent, traffic.uncompressed])
 """
@@ -199,11 +201,49 @@ def test_a_step_that_is_not_finite_leaves_residuals_alone(workers, on):
         assert said["spoilt"] == [False, True]
         assert said["fine"]
         steps, sent, uncompressed = said["traffic"]
-        assert steps == 5
+        # The spoilt one was sent as well.
+        assert steps == 6
         # Two replicas: each sends what it has once. 129 of 4,737 elements are in tensors too small to compress.
         kept = sum(int(np.ceil(0.05 * size)) for size in (40 * 64, 64 * 32))
         assert sent == steps * (4 * 129 + 8 * (kept + 1))
         assert uncompressed == steps * 4 * 4737
+
+
+CHANGED = """
+with strategy.scope():
+    model = make("topk:0.1")
+    model.fit(data(), verbose=0)
+    saved = tf.train.Checkpoint(optimizer=model.optimizer).save(sys.argv[3] + "/checkpoint")
+    for compression in ("powersgd:2", "powersgd:1", "none"):
+        other = make(compression)
+        tf.train.Checkpoint(optimizer=other.optimizer).restore(saved)
+        other.fit(data(), verbose=0)
+        saved = tf.train.Checkpoint(optimizer=other.optimizer).save(sys.argv[3] + "/checkpoint")
+        say(compression, gradient_traffic(other.optimizer).steps)
+"""
+
+
+def test_residuals_go_on_under_another_compression(children, tmp_path):
+    finished = children.run(PREAMBLE + CHANGED, "mirrored", "2", str(tmp_path))
+    said = [line.removeprefix("RESULT ") for line in finished.out.splitlines() if line.startswith("RESULT")]
+    assert [json.loads(line)["value"] for line in said] == [8, 12, 0], finished.err
+
+
+SMALL = """
+with strategy.scope():
+    model = tf.keras.Sequential([tf.keras.layers.Input((40,)), tf.keras.layers.Dense(1)])
+    options = AllReduceOptions(compression="topk")
+    model.compile(DistributedOptimizer(tf.keras.optimizers.SGD(), all_reduce=options), "mse")
+    model.fit(data(), verbose=0)
+    traffic = gradient_traffic(model.optimizer)
+    say("traffic", [traffic.steps, traffic.sent, traffic.uncompressed])
+"""
+
+
+def test_what_is_too_small_to_compress_is_counted(on):
+    (said,) = on(SMALL, 1)
+    # 41 elements, of which each of two replicas sends as many bytes as they have.
+    assert said["traffic"] == [4, 4 * 41 * 4, 4 * 41 * 4]
 
 
 SPARSE = """

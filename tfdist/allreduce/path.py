@@ -17,7 +17,6 @@ from tfdist.allreduce.packed import packed_all_reduce
 from tfdist.allreduce.per_replica import PerReplica
 
 _COUNTERS = ("steps", "sent", "uncompressed")
-_DIGITS = "0123456789"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,9 +74,12 @@ class GradientPath(tf.__internal__.tracking.AutoTrackable):
             if shape is not None and dtype == "float32" and compression.takes(shape)
         ]
         taken = [shape for i, shape in enumerate(shapes) if i in self._compressed and shape is not None]
-        # Into the dictionary that a checkpoint may have been restored to already.
+        # Into the dictionary that a checkpoint may have been restored to already. What is of one gradient has the
+        # number of its variable, so that a residual goes on under another compression.
         for one in compression.variables(taken):
-            self._variables[one.name] = PerReplica(one.initial, name=one.name, shared=one.initial.ndim == 0)
+            base, number = _numbered(one.name)
+            name = one.name if number is None else f"{base}{self._compressed[number]}"
+            self._variables[name] = PerReplica(one.initial, name=name, shared=one.initial.ndim == 0)
         for name in _COUNTERS:
             self._variables[name] = PerReplica(tf.zeros([], tf.float64), name=name, shared=True)
         elements = sum(shape.num_elements() for shape in map(tf.TensorShape, taken))
@@ -123,39 +125,43 @@ class GradientPath(tf.__internal__.tracking.AutoTrackable):
             return sums
         lanes = Lanes(bytes_per_pack=self.options.bytes_per_pack)
         places = range(len(sums)) if indices is None else indices
-        slots = {index: slot for slot, index in enumerate(self._compressed)}
         # Which of them are compressed, and in whose place: what a compression keeps is of one variable.
-        taken = {i: slots[place] for i, place in enumerate(places) if place in slots and is_dense(gradients[i])}
+        taken = {i: place for i, place in enumerate(places) if place in self._compressed and is_dense(gradients[i])}
         plain = [i for i, gradient in enumerate(gradients) if is_dense(gradient) and i not in taken]
         for i, gradient in enumerate(gradients):
             if isinstance(gradient, tf.IndexedSlices):
                 sums[i] = lanes.all_reduce_slices(gradient)
         for i, total in zip(plain, packed_all_reduce([gradients[i] for i in plain], lanes), strict=True):
             sums[i] = total
+        plainly = lanes.sent
         if taken:
             self._exchange(gradients, sums, taken, lanes, scale)
+        if self.compresses:
+            totals: list[Any] = [sums[i] for i in taken]
+            elements = sum(total.shape.num_elements() for total in totals)
+            self._count(lanes.sent, plainly + 4 * elements * 2 * (self._replicas - 1) / self._replicas)
         return sums
+
+    def _count(self, sent: Any, uncompressed: Any) -> None:
+        for name, more in (("steps", 1), ("sent", sent), ("uncompressed", uncompressed)):
+            counter = self._variables[name]
+            counter.assign(counter.read() + tf.cast(more, tf.float64))
 
     def _exchange(
         self, gradients: Sequence[Gradient], sums: list[Gradient], taken: dict[int, int], lanes: Lanes, scale: Any
     ) -> None:
         compression = self.options.compressor
         assert compression is not None
-        before = {name: one.read() for name, one in self._variables.items()}
         # The compression numbers what it keeps by the gradients that it is given, which may be some of all.
-        own = {name: name for name in before if name not in _COUNTERS and not name[-1].isdigit()}
-        for number, slot in enumerate(taken.values()):
-            own.update(
-                {
-                    f"{name.rstrip(_DIGITS)}{number}": name
-                    for name in before
-                    if name[-1].isdigit() and int(name[len(name.rstrip(_DIGITS)) :]) == slot
-                }
-            )
-        kept = {name: before[of] for name, of in own.items()}
+        numbers: dict[int | None, str] = {None: "", **{place: str(i) for i, place in enumerate(taken.values())}}
+        own = {}
+        for name in self._variables:
+            base, place = _numbered(name)
+            if name not in _COUNTERS and place in numbers:
+                own[f"{base}{numbers[place]}"] = name
+        kept = {name: self._variables[of].read() for name, of in own.items()}
         if scale is not None:
             kept.update({name: value * scale for name, value in kept.items() if name.startswith("residual")})
-        so_far = lanes.sent
         found = compression.exchange([gradients[i] for i in taken], kept, lanes, scale=1.0 if scale is None else scale)
         for i, total in zip(taken, found.totals, strict=True):
             sums[i] = total
@@ -163,12 +169,6 @@ class GradientPath(tf.__internal__.tracking.AutoTrackable):
             own[name]: value / scale if scale is not None and name.startswith("residual") else value
             for name, value in found.kept.items()
         }
-        whole = (
-            sum(total.shape.num_elements() * 4 for total in found.totals) * 2 * (self._replicas - 1) / self._replicas
-        )
-        after["sent"] = before["sent"] + tf.cast(lanes.sent, tf.float64)
-        after["uncompressed"] = before["uncompressed"] + tf.cast(so_far + whole, tf.float64)
-        after["steps"] = before["steps"] + 1
         parts = [one.values if isinstance(one, tf.IndexedSlices) else one for one in sums if one is not None]
         # Totals are the same on every replica, and so is what they decide.
         finite = all_finite(parts)
@@ -184,3 +184,9 @@ class GradientPath(tf.__internal__.tracking.AutoTrackable):
             return Traffic(0, 0.0, 0.0)
         steps, sent, uncompressed = (float(self._variables[name].local()) for name in _COUNTERS)
         return Traffic(int(steps), sent, uncompressed)
+
+
+def _numbered(name: str) -> tuple[str, int | None]:
+    """Returns a name without the number behind it, and the number."""
+    base = name.rstrip("0123456789")
+    return base, int(name[len(base) :]) if base != name else None

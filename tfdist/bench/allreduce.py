@@ -14,6 +14,7 @@ from typing import Any
 
 from tfdist.allreduce.compression import COMPRESSIONS, compression_from_name
 from tfdist.allreduce.options import ALGORITHMS, AllReduceOptions
+from tfdist.bench.extra import require
 
 SIZES = ("1K", "16K", "256K", "1M", "8M", "32M", "256M")
 PACKS = ("512K", "1M", "2M", "4M", "8M", "16M")
@@ -293,6 +294,7 @@ def main(argv: list[str]) -> int:
         parser.error(str(error))
     if arguments.runs < 1:
         parser.error("expected --runs of at least 1")
+    require(parser, "matplotlib", "psutil")
     from tfdist.cluster import ClusterConfig
     from tfdist.strategies import create_strategy
 

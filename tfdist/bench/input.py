@@ -12,6 +12,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from tfdist.bench.extra import require
+
 SOURCES = ("FILE", "DATA", "tfdist")
 SECONDS = 600
 
@@ -114,12 +116,7 @@ def main(argv: list[str]) -> int:
     arguments = parser.parse_args(argv)
     if min(arguments.pipelines) < 1 or arguments.runs < 1:
         parser.error("expected --pipelines and --runs of at least 1")
-    try:
-        import matplotlib  # noqa: F401  It is missed before an hour of measuring.
-    except ImportError:
-        parser.exit(
-            2, "tfdist bench input: expected matplotlib for the plot, found none; pip install 'tfdist[bench]'.\n"
-        )
+    require(parser, "matplotlib")
     from rich.console import Console
 
     with tempfile.TemporaryDirectory() as folder:

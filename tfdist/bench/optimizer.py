@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tfdist.bench.extra import require
 from tfdist.bench.optimizer_shapes import MODELS
 
 # Variable, gradient and slots read, variable and slots written; LAMB and LARS read for their norms as well.
@@ -167,12 +168,7 @@ def main(argv: list[str]) -> int:
     arguments = parser.parse_args(argv)
     if min(arguments.runs, arguments.steps) < 1:
         parser.error("expected --runs and --steps of at least 1")
-    try:
-        import matplotlib  # noqa: F401  It is missed before a quarter of an hour of measuring.
-    except ImportError:
-        parser.exit(
-            2, "tfdist bench optimizer: expected matplotlib for the plot, found none; pip install 'tfdist[bench]'.\n"
-        )
+    require(parser, "matplotlib")
     from rich.console import Console
 
     rows = [row for model in arguments.model or MODELS for row in measure(model, arguments.runs, arguments.steps)]

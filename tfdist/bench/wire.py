@@ -25,15 +25,17 @@ def interface_of(address: str) -> str:
         >>> interface_of("127.0.0.1")
         'lo'
     """
-    wanted = socket.gethostbyname(address)
-    if ipaddress.ip_address(wanted).is_loopback:
+    import psutil
+
+    try:
+        wanted = {str(found[4][0]) for found in socket.getaddrinfo(address, None)}
+    except OSError:
+        wanted = set()
+    # The whole of 127.0.0.0/8 is there, not only the address that is listed.
+    if any(ipaddress.ip_address(one).is_loopback for one in wanted):
         return "lo"
-    # The kernel's own table: the local addresses are listed under the routes of their interface.
-    for line in Path("/proc/net/route").read_text().splitlines()[1:]:
-        name, destination, *_, mask = (line.split()[i] for i in (0, 1, 7))
-        network = int.from_bytes(bytes.fromhex(destination)[::-1], "big")
-        bits = int.from_bytes(bytes.fromhex(mask)[::-1], "big")
-        if bits and int(ipaddress.ip_address(wanted)) & bits == network:
+    for name, held in psutil.net_if_addrs().items():
+        if any(one.address.partition("%")[0] in wanted for one in held):
             return name
     raise ValueError(f"expected an address of this machine, received {address}; name one that an interface has.")
 

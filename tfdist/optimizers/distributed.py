@@ -25,7 +25,8 @@ def DistributedOptimizer(
         all_reduce: bytes_per_pack and compression; the other options are the strategy's, given to create_strategy. What
             is left out is the strategy's too.
         backward_passes_per_step: passes whose gradients are averaged on each replica before they are summed and the
-            optimizer makes a step.
+            optimizer makes a step. Averaged, sparse gradients are dense. On one device Keras 3's loss scaling looks at
+            each pass, elsewhere at each step.
 
     Raises:
         ValueError: for what is no optimizer, is distributed already, a number of passes below 1; at the first step for

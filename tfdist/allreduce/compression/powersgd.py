@@ -60,9 +60,13 @@ class PowerSGD(Compression):
 
         rng = np.random.default_rng(0)
         return [
-            Variable(f"q{i}", rng.normal(size=(_matrix(shape)[1], self.rank)).astype(np.float32))
+            Variable(self._factor(i), rng.normal(size=(_matrix(shape)[1], self.rank)).astype(np.float32))
             for i, shape in enumerate(shapes)
         ]
+
+    def _factor(self, number: int) -> str:
+        # A checkpoint of another rank has factors of another shape.
+        return f"rank{self.rank}_factor{number}"
 
     def exchange(
         self,
@@ -78,7 +82,7 @@ class PowerSGD(Compression):
         from tfdist.allreduce.packed import packed_all_reduce
 
         matrices = [tf.reshape(gradient, _matrix(tuple(gradient.shape))) for gradient in gradients]
-        left_factors = packed_all_reduce([m @ kept[f"q{i}"] for i, m in enumerate(matrices)], lanes)
+        left_factors = packed_all_reduce([m @ kept[self._factor(i)] for i, m in enumerate(matrices)], lanes)
         bases = [tf.linalg.qr(factor).q for factor in left_factors]
         own = [tf.matmul(m, p, transpose_a=True) for m, p in zip(matrices, bases, strict=True)]
         sums = packed_all_reduce(own, lanes)
@@ -91,7 +95,7 @@ class PowerSGD(Compression):
             [tf.reshape(m - one, g.shape) for m, one, g in zip(matrices, product(own), gradients, strict=True)],
             # A column of zeros would be one for ever: gradients of zero teach nothing about later ones.
             {
-                f"q{i}": tf.where(tf.reduce_any(q != 0, axis=0, keepdims=True), q, kept[f"q{i}"])
+                self._factor(i): tf.where(tf.reduce_any(q != 0, axis=0, keepdims=True), q, kept[self._factor(i)])
                 for i, q in enumerate(sums)
             },
         )

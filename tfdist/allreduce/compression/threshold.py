@@ -28,8 +28,8 @@ class Threshold(Compression):
     below tau is lost: `ErrorFeedback(Threshold(0.001))` is what converges, and what the name "threshold" stands for.
 
     Args:
-        tau: what is sent, above 0; rounded to eight binary digits so that what is left of a gradient is exact. About
-            the size of the larger elements of a replica's gradient.
+        tau: what is sent, above 0; rounded to eight binary digits so that what is left of a gradient is exact, up to
+            65,536 times tau. About the size of the larger elements of a replica's gradient.
 
     Raises:
         ValueError: for a tau that is not positive.

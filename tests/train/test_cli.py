@@ -161,7 +161,7 @@ def test_a_flag_that_would_be_ignored_is_refused(argv, message, capsys):
 def test_options_of_an_optimizer_reach_it(argv, adaptation, eeta, ran):
     cli.main(["--optimizer=lars", "--exclude_from_weight_decay=bias", *argv])
     found = program._optimizer(ran[0], steps=10)
-    assert found.exclude_from_weight_decay == ("bias",)
+    assert found.get_config()["exclude_from_weight_decay"] == ["bias"]
     assert (found.exclude_from_adaptation, found.eeta) == (adaptation, eeta)
 
 

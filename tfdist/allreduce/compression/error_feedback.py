@@ -19,7 +19,8 @@ class ErrorFeedback(Compression):
     """Wraps a compression, and keeps on every replica what it has not sent, for the next step.
 
     Sent and residual are together the gradient and the old residual, to the last bit, but for PowerSGD, whose products
-    are rounded, and for what is above 65,536 times Threshold's tau. A step whose gradients are not finite leaves residuals as they are.
+    are rounded, and for what is above 65,536 times Threshold's tau. A step whose gradients are not finite leaves
+    residuals as they are.
 
     Args:
         inner: the compression.

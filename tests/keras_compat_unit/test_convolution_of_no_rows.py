@@ -7,6 +7,7 @@ import json
 import numpy as np
 import pytest
 
+from tests.processes import launch
 from tfdist.keras_compat import convolution_of_no_rows
 
 PROGRAM = """
@@ -54,6 +55,19 @@ def test_a_replica_without_rows_convolves_nothing(name, children):
     for one, other in zip(expected, found, strict=True):
         assert np.allclose(one, other, rtol=1e-5, atol=1e-6)
     assert np.allclose(answer, again, rtol=1e-5, atol=1e-6)
+
+
+def test_a_worker_without_rows_convolves_nothing(children, tmp_path):
+    expected, answer = result(children, "one_device", "1")
+    (tmp_path / "program.py").write_text(PROGRAM)
+    arguments = ("--workers", "2", "--", "program.py", "multi_worker_mirrored", "1")
+    ended = launch(*arguments, cwd=tmp_path, deadline_seconds=150)
+    said = [json.loads(line.split("RESULT ")[1]) for line in ended.text.splitlines() if "RESULT " in line]
+    assert len(said) == 2
+    for found, again in said:
+        for one, other in zip(expected, found, strict=True):
+            assert np.allclose(one, other, rtol=1e-5, atol=1e-6)
+        assert np.allclose(answer, again, rtol=1e-5, atol=1e-6)
 
 
 def test_one_replica_is_left_alone():

@@ -45,7 +45,7 @@ def _may_be_empty(inputs: Any) -> bool:
     context = tf.distribute.get_replica_context()
     if context is None or context.num_replicas_in_sync == 1 or not tf.is_tensor(inputs):
         return False
-    return not inputs.shape[:1].num_elements() and "CPU" in tf.nest.flatten(context.devices)[0]
+    return not inputs.shape[:1].num_elements() and "CPU" in context.strategy.extended.worker_devices[0]
 
 
 def _with_a_row(stock: Callable) -> Callable:

@@ -24,7 +24,7 @@ name, devices, spoilt = sys.argv[1], int(sys.argv[2]), sys.argv[3]
 strategy = tfdist.create_strategy(name, devices=devices) if devices else tfdist.create_strategy(name)
 import tensorflow as tf
 from tfdist.allreduce import BF16, FP16, ErrorFeedback, PowerSGD, Threshold, TopK
-from tfdist.allreduce.lanes import Lanes
+from tfdist.allreduce.streams import Streams
 
 COMPRESSIONS = {
     "fp16": FP16(), "bf16": BF16(), "topk": TopK(0.02), "topk warmup": TopK(0.01, warmup_steps=3),
@@ -44,7 +44,7 @@ for key, inner in COMPRESSIONS.items():
 
     @tf.function
     def step(gradients, kept):
-        found = compression.exchange(gradients, kept, Lanes())
+        found = compression.exchange(gradients, kept, Streams())
         return found.totals, found.left, found.kept
 
     for number in range(5 if not spoilt else 1):

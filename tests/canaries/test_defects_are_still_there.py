@@ -16,7 +16,7 @@ import tensorflow as tf
 from tests.canaries import keras_2, keras_3
 from tests.canaries.stock import Canary
 from tests.processes import ROOT
-from tfdist.keras_compat.mends import all_mends
+from tfdist.keras_compat.registry import MENDS
 
 KERAS_3 = not tf.keras.Model.__module__.startswith(("tf_keras", "keras.src.engine"))
 CANARIES = (keras_3 if KERAS_3 else keras_2).CANARIES
@@ -32,14 +32,14 @@ def test_in_stock_keras(canary: Canary, tmp_path: Path) -> None:
 )
 def test_every_mend_has_a_canary(canaries: tuple[Canary, ...], kerases: set[str]) -> None:
     watched = {name for canary in canaries for name in canary.mends}
-    assert watched == {mend.name for mend in all_mends() if kerases & set(mend.keras)}
+    assert watched == {mend.name for mend in MENDS if kerases & set(mend.keras)}
 
 
 def test_every_mend_finds_its_defect_in_this_keras() -> None:
     program = (
         "from tfdist.keras_compat import keras_in_use\n"
-        "from tfdist.keras_compat.mends import all_mends\n"
-        "suiting = [mend for mend in all_mends() if keras_in_use().name in mend.keras]\n"
+        "from tfdist.keras_compat.registry import MENDS\n"
+        "suiting = [mend for mend in MENDS if keras_in_use().name in mend.keras]\n"
         "assert suiting\n"
         "print('WITHOUT DEFECT', [mend.name for mend in suiting if not mend.defect_present()])\n"
     )

@@ -14,7 +14,7 @@ import pytest
 from tests.processes import launch
 from tfdist import create_strategy
 from tfdist.keras_compat import chief_files, is_chief, keras, save_model
-from tfdist.keras_compat.chief_files import (
+from tfdist.keras_compat.files.by_chief import (
     follows,
     logged_by_chief,
     replaced,
@@ -324,7 +324,8 @@ TWO_WORKERS = """
 import os, time
 import tfdist
 import numpy as np
-from tfdist.keras_compat import is_chief, keras
+from tfdist.keras_compat.version import keras
+from tfdist.workers import is_chief
 
 strategy = tfdist.create_strategy("multi_worker_mirrored", startup_timeout_seconds=60)
 

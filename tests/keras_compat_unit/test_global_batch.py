@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import tensorflow as tf
 
-from tfdist.keras_compat.global_batch import global_batch, rows_of
+from tfdist.keras_compat.losses.global_batch import global_batch, rows_of
 
 
 @pytest.mark.parametrize(
@@ -25,7 +25,7 @@ PROGRAM = """
 import json
 import tensorflow as tf
 from tfdist import create_strategy
-from tfdist.keras_compat.global_batch import current_batch, global_batch
+from tfdist.keras_compat.losses.global_batch import current_batch, global_batch
 
 strategy = create_strategy("mirrored", devices=2)
 rows = strategy.experimental_distribute_values_from_function(

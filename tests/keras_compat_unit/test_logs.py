@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import tensorflow as tf
 
-from tfdist.keras_compat.logs_reduced_along_an_axis import mean_over_replicas
+from tfdist.keras_compat.steps.logs_reduced_along_an_axis import mean_over_replicas
 from tfdist.strategies import mirrored
 
 

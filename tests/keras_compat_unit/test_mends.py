@@ -5,8 +5,8 @@ import json
 import pytest
 
 from tfdist.keras_compat import keras_in_use, mends
-from tfdist.keras_compat.mends import Mend, all_mends, apply_mends
-from tfdist.keras_compat.which import KerasInUse
+from tfdist.keras_compat.registry import Mend, apply_mends
+from tfdist.keras_compat.version import KerasInUse
 from tfdist.strategies import STRATEGY_NAMES
 
 # Notes down every function of the classes and modules that mends patch, then looks again.
@@ -110,7 +110,7 @@ def test_a_keras_that_it_was_not_written_for_is_not_even_looked_at(monkeypatch, 
 
 
 def test_the_list_is_in_order():
-    listed = all_mends()
+    listed = MENDS
     assert len({one.name for one in listed}) == len(listed) > 0
     for one in listed:
         assert set(one.strategies) <= set(STRATEGY_NAMES) - {"auto", "one_device"}
@@ -120,13 +120,13 @@ def test_the_list_is_in_order():
 
 
 def test_nothing_is_patched_until_a_strategy_needs_it(children):
-    names = [one.name for one in all_mends() if keras_in_use().name in one.keras]
+    names = [one.name for one in MENDS if keras_in_use().name in one.keras]
     finished = children.run(PATCHES_NOTHING, *names)
     imported, one_device, mirrored, again = map(json.loads, finished.out.splitlines())
     assert imported == [True, [], []]
     assert one_device == [True, [], []]
     # That the comparison can see a patch at all: mirrored needs some on Keras 3.
-    needed = [one.name for one in all_mends() if one.suits("mirrored", keras_in_use())]
+    needed = [one.name for one in MENDS if one.suits("mirrored", keras_in_use())]
     assert mirrored[1] == needed
     assert (mirrored[0] > 0) is bool(needed)
     assert again == [[], True]

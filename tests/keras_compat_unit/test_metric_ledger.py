@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfdist.keras_compat.metric_ledger import MetricLedger, Slot, Tally
+from tfdist.keras_compat.parameter_server.metric_ledger import MetricLedger, Slot, Tally
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tfdist import create_strategy
-from tfdist.keras_compat import keras
+from tfdist.keras_compat.version import keras
 
 X, Y = np.ones([8, 4], "float32"), np.ones([8, 1], "float32")
 
@@ -47,7 +47,7 @@ def test_jit_compile_on_one_replica_is_honoured():
     ids=["accumulation", "ema"],
 )
 def test_options_of_the_optimizer_on_parameter_servers(options, named, scaled):
-    from tfdist.keras_compat.parameter_server_fit_keras3 import refuse_optimizer_options
+    from tfdist.keras_compat.parameter_server.fit_keras3 import refuse_optimizer_options
 
     optimizer = SimpleNamespace(**options)
     optimizer = SimpleNamespace(inner_optimizer=optimizer) if scaled else optimizer
@@ -56,7 +56,7 @@ def test_options_of_the_optimizer_on_parameter_servers(options, named, scaled):
 
 
 def test_an_average_that_is_not_written_back_is_not_refused():
-    from tfdist.keras_compat.parameter_server_fit_keras3 import refuse_optimizer_options
+    from tfdist.keras_compat.parameter_server.fit_keras3 import refuse_optimizer_options
 
     refuse_optimizer_options(SimpleNamespace(use_ema=True, ema_overwrite_frequency=None))
     refuse_optimizer_options(SimpleNamespace(use_ema=False, ema_overwrite_frequency=3))

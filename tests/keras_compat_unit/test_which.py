@@ -8,8 +8,8 @@ import keras as installed_keras
 import pytest
 import tensorflow as tf
 
-from tfdist.keras_compat import KerasInUse, keras, keras_in_use
-from tfdist.keras_compat.which import _import_error, engine_module
+from tfdist.keras_compat import KerasInUse, keras_in_use
+from tfdist.keras_compat.version import _import_error, engine_module, keras
 
 TRY = """
 import json

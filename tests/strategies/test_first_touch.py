@@ -6,7 +6,7 @@ import types
 import pytest
 import tensorflow as tf
 
-from tfdist.keras_compat import keras
+from tfdist.keras_compat.version import keras
 from tfdist.strategies.first_touch import explain_late_start, find_tensorflow_objects
 
 

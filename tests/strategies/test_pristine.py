@@ -51,7 +51,7 @@ attempt(lambda: tfdist.create_strategy("multi_worker_mirrored", cluster=one_work
 attempt(lambda: tfdist.create_strategy("mirrored", devices=2))
 """,
     "late_model": """
-from tfdist.keras_compat import keras
+from tfdist.keras_compat.version import keras
 net = keras().Sequential([keras().layers.Input((2,)), keras().layers.Dense(1)])
 import tfdist
 attempt(lambda: tfdist.create_strategy("multi_worker_mirrored", cluster=one_worker()))

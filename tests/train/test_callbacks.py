@@ -7,7 +7,7 @@ import zipfile
 import numpy as np
 import pytest
 
-from tfdist.keras_compat import keras
+from tfdist.keras_compat.version import keras
 from tfdist.train import callbacks
 from tfdist.train.callbacks import ChiefCheckpoint, StepTimer
 

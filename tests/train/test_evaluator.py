@@ -10,7 +10,8 @@ import tensorflow as tf
 
 from tfdist import create_strategy
 from tfdist.input import write_tfrecords
-from tfdist.keras_compat import keras, save_model
+from tfdist.keras_compat.version import keras
+from tfdist.saving import save_model
 from tfdist.train import evaluator
 
 

@@ -7,7 +7,8 @@ import types
 import numpy as np
 import pytest
 
-from tfdist.keras_compat import keras, keras_in_use
+from tfdist.keras_compat import keras_in_use
+from tfdist.keras_compat.version import keras
 from tfdist.train.models import build_model
 
 

@@ -6,16 +6,16 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from tfdist.allreduce.lanes import Lanes
 from tfdist.allreduce.packs import plan_packs
+from tfdist.allreduce.streams import Streams
 
 
-def packed_all_reduce(tensors: Sequence[tf.Tensor], lanes: Lanes) -> list[tf.Tensor]:
+def packed_all_reduce(tensors: Sequence[tf.Tensor], streams: Streams) -> list[tf.Tensor]:
     """Returns each tensor's sum over all replicas.
 
     Args:
         tensors: dense, of known shapes, the same on every replica; gradients in the order of the layers.
-        lanes: to send with, in packs of its size.
+        streams: to send with, in packs of its size.
 
     Raises:
         ValueError: for a tensor of an unknown shape, of which nobody knows what it shares a pack with.
@@ -29,7 +29,7 @@ def packed_all_reduce(tensors: Sequence[tf.Tensor], lanes: Lanes) -> list[tf.Ten
     packs = plan_packs(
         [tensor.shape.num_elements() for tensor in tensors],
         [tensor.dtype.name for tensor in tensors],
-        bytes_per_pack=lanes.bytes_per_pack,
+        bytes_per_pack=streams.bytes_per_pack,
         itemsizes=[tensor.dtype.size for tensor in tensors],
     )
     flat = [tf.reshape(tensor, [-1]) for tensor in tensors]
@@ -40,7 +40,7 @@ def packed_all_reduce(tensors: Sequence[tf.Tensor], lanes: Lanes) -> list[tf.Ten
 
     # No pack waits for the gradients of another: each is sent as soon as backprop has what it holds.
     inputs = [[part(one.index, one.start, one.stop) for one in pack.parts] for pack in packs]
-    sums = lanes.all_reduce([parts[0] if len(parts) == 1 else tf.concat(parts, 0) for parts in inputs])
+    sums = streams.all_reduce([parts[0] if len(parts) == 1 else tf.concat(parts, 0) for parts in inputs])
     pieces: list[list[tuple[int, tf.Tensor]]] = [[] for _ in tensors]
     for pack, total in zip(packs, sums, strict=True):
         sizes = [one.stop - one.start for one in pack.parts]

@@ -10,11 +10,11 @@ import tensorflow as tf
 
 from tfdist._log import get_logger
 from tfdist.allreduce.aggregation import Gradient, all_finite, is_dense
-from tfdist.allreduce.lanes import Lanes
 from tfdist.allreduce.options import AllReduceOptions
 from tfdist.allreduce.options_of import all_reduce_of, options_of_path
 from tfdist.allreduce.packed import packed_all_reduce
 from tfdist.allreduce.per_replica import PerReplica
+from tfdist.allreduce.streams import Streams
 
 _COUNTERS = ("steps", "sent", "uncompressed")
 
@@ -123,23 +123,23 @@ class GradientPath(tf.__internal__.tracking.AutoTrackable):
         sums: list[Gradient] = list(gradients)
         if tf.distribute.get_replica_context().num_replicas_in_sync == 1:
             return sums
-        lanes = Lanes(bytes_per_pack=self.options.bytes_per_pack)
+        streams = Streams(bytes_per_pack=self.options.bytes_per_pack)
         places = range(len(sums)) if indices is None else indices
         # Which of them are compressed, and in whose place: what a compression keeps is of one variable.
         taken = {i: place for i, place in enumerate(places) if place in self._compressed and is_dense(gradients[i])}
         plain = [i for i, gradient in enumerate(gradients) if is_dense(gradient) and i not in taken]
         for i, gradient in enumerate(gradients):
             if isinstance(gradient, tf.IndexedSlices):
-                sums[i] = lanes.all_reduce_slices(gradient)
-        for i, total in zip(plain, packed_all_reduce([gradients[i] for i in plain], lanes), strict=True):
+                sums[i] = streams.all_reduce_slices(gradient)
+        for i, total in zip(plain, packed_all_reduce([gradients[i] for i in plain], streams), strict=True):
             sums[i] = total
-        plainly = lanes.sent
+        plainly = streams.sent
         if taken:
-            self._exchange(gradients, sums, taken, lanes, scale)
+            self._exchange(gradients, sums, taken, streams, scale)
         if self.compresses:
             totals: list[Any] = [sums[i] for i in taken]
             elements = sum(total.shape.num_elements() for total in totals)
-            self._count(lanes.sent, plainly + 4 * elements * 2 * (self._replicas - 1) / self._replicas)
+            self._count(streams.sent, plainly + 4 * elements * 2 * (self._replicas - 1) / self._replicas)
         return sums
 
     def _count(self, sent: Any, uncompressed: Any) -> None:
@@ -148,7 +148,7 @@ class GradientPath(tf.__internal__.tracking.AutoTrackable):
             counter.assign(counter.read() + tf.cast(more, tf.float64))
 
     def _exchange(
-        self, gradients: Sequence[Gradient], sums: list[Gradient], taken: dict[int, int], lanes: Lanes, scale: Any
+        self, gradients: Sequence[Gradient], sums: list[Gradient], taken: dict[int, int], streams: Streams, scale: Any
     ) -> None:
         compression = self.options.compressor
         assert compression is not None
@@ -162,7 +162,9 @@ class GradientPath(tf.__internal__.tracking.AutoTrackable):
         kept = {name: self._variables[of].read() for name, of in own.items()}
         if scale is not None:
             kept.update({name: value * scale for name, value in kept.items() if name.startswith("residual")})
-        found = compression.exchange([gradients[i] for i in taken], kept, lanes, scale=1.0 if scale is None else scale)
+        found = compression.exchange(
+            [gradients[i] for i in taken], kept, streams, scale=1.0 if scale is None else scale
+        )
         for i, total in zip(taken, found.totals, strict=True):
             sums[i] = total
         after = {

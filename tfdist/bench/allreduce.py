@@ -121,8 +121,8 @@ class Bench:
         import numpy as np
         import tensorflow as tf
 
-        from tfdist.allreduce.lanes import Lanes
         from tfdist.allreduce.packed import packed_all_reduce
+        from tfdist.allreduce.streams import Streams
 
         strategy, elements = self._strategy, size // 4
         # As nearly square as can be, as the kernel of a dense layer; a rank needs two axes.
@@ -141,8 +141,8 @@ class Bench:
                 context = tf.distribute.get_replica_context()
                 return context.all_reduce(tf.distribute.ReduceOp.SUM, [value])[0]
             if compression is None:
-                return packed_all_reduce([value], Lanes(bytes_per_pack=bytes_per_pack))[0]
-            found = compression.exchange([value], {name: one.read_value() for name, one in kept.items()}, Lanes())
+                return packed_all_reduce([value], Streams(bytes_per_pack=bytes_per_pack))[0]
+            found = compression.exchange([value], {name: one.read_value() for name, one in kept.items()}, Streams())
             with tf.control_dependencies([*found.left, *found.kept.values()]):
                 return tf.identity(found.totals[0])
 

@@ -23,7 +23,7 @@ _LONG = 10.0
 
 def optimizers() -> dict[str, Any]:
     """Returns the optimizers that this installation has, each with weight decay where it is usual."""
-    from tfdist.keras_compat import keras
+    from tfdist.keras_compat.version import keras
     from tfdist.optimizers import LAMB, LARS
 
     theirs = keras().optimizers

@@ -1,19 +1,32 @@
-"""The one room that knows which Keras is in use, and mends upstream defects where a strategy needs it."""
+"""Which Keras is in use, and the mends of upstream defects that are in place."""
 
-from tfdist.keras_compat.chief_files import is_chief, save_model
-from tfdist.keras_compat.compression_needs_its_optimizer import require_distributed_optimizer
-from tfdist.keras_compat.mends import applied_mends
-from tfdist.keras_compat.prepare import check_variable_partitioner, prepare_keras
-from tfdist.keras_compat.which import KerasInUse, keras, keras_in_use
+from __future__ import annotations
 
-__all__ = [
-    "KerasInUse",
-    "applied_mends",
-    "check_variable_partitioner",
-    "is_chief",
-    "keras",
-    "keras_in_use",
-    "prepare_keras",
-    "require_distributed_optimizer",
-    "save_model",
-]
+import warnings
+from typing import TYPE_CHECKING, Any
+
+from tfdist.keras_compat.version import KerasInUse, keras_in_use
+
+if TYPE_CHECKING:
+    from tfdist.keras_compat.registry import applied_mends
+
+__all__ = ["KerasInUse", "applied_mends", "keras_in_use"]
+
+# Names that went to another room; they go on for now.
+_MOVED = {"is_chief": "tfdist.workers", "save_model": "tfdist.saving"}
+
+
+def __getattr__(name: str) -> Any:
+    if name == "applied_mends":
+        # The registry imports every mend, and each mend imports this package.
+        from tfdist.keras_compat.registry import applied_mends
+
+        return applied_mends
+    if name in _MOVED:
+        import importlib
+
+        warnings.warn(
+            f"tfdist.keras_compat.{name} is deprecated; use {_MOVED[name]}.{name}.", DeprecationWarning, stacklevel=2
+        )
+        return getattr(importlib.import_module(_MOVED[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

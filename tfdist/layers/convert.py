@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tfdist.keras_compat import keras
-from tfdist.keras_compat.batch_normalization import all_layers, forget_traces, refuse_unsupported, remember_fused
+from tfdist.keras_compat.layers.batch_normalization import all_layers, forget_traces, refuse_unsupported, remember_fused
+from tfdist.keras_compat.version import keras
 from tfdist.layers.sync_batch_normalization import SyncBatchNormalization
 
 
@@ -23,7 +23,7 @@ def convert_sync_batchnorm(model: Any) -> Any:
             adjustment, or several axes, and for a subclass of BatchNormalization, whose code nobody can rewrite.
 
     Example:
-        >>> from tfdist.keras_compat import keras
+        >>> from tfdist.keras_compat.version import keras
         >>> from tfdist.layers import SyncBatchNormalization, convert_sync_batchnorm
         >>> layers = keras().layers
         >>> model = keras().Sequential([layers.Input((4,)), layers.Dense(2), layers.BatchNormalization()])

@@ -6,14 +6,14 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfdist.keras_compat import keras
-from tfdist.keras_compat.batch_normalization import (
+from tfdist.keras_compat.layers.batch_normalization import (
     SavedAsPlainLayer,
     feature_axis,
     refuse_unsupported,
     training_branches,
     unbiased_in_moving_variance,
 )
+from tfdist.keras_compat.version import keras
 from tfdist.layers.global_moments import Moments, global_moments
 
 _BatchNormalization: Any = keras().layers.BatchNormalization

@@ -1,10 +1,10 @@
 """Optimizers for large batches: LAMB, LARS, momentum-corrected SGD, warmup, scaled learning rates, and the recipe."""
 
+from tfdist.optimizers.create_optimizer import create_optimizer
 from tfdist.optimizers.distributed import DistributedOptimizer, gradient_traffic
 from tfdist.optimizers.lamb import LAMB
 from tfdist.optimizers.lars import LARS
 from tfdist.optimizers.momentum_corrected_sgd import MomentumCorrectedSGD
-from tfdist.optimizers.recipe import create_optimizer
 from tfdist.optimizers.scaling import epochs_to_steps, scale_learning_rate, steps_per_epoch
 from tfdist.optimizers.warmup import LinearWarmup
 

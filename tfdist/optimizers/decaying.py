@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tfdist.keras_compat.optimizer import OptimizerBase
+from tfdist.keras_compat.optimizers.base import OptimizerBase
 from tfdist.optimizers.exclusions import check_patterns, excluded
 
 

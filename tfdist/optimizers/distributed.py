@@ -6,7 +6,7 @@ from typing import Any
 
 from tfdist.allreduce import AllReduceOptions
 from tfdist.allreduce.path import GradientPath, Traffic
-from tfdist.keras_compat.gradient_hook import Hook, attach, hook_of
+from tfdist.keras_compat.optimizers.attach import Hook, attach, hook_of
 
 
 def DistributedOptimizer(

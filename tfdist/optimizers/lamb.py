@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfdist.keras_compat import keras
+from tfdist.keras_compat.version import keras
 from tfdist.optimizers import fused
 from tfdist.optimizers.layerwise import LayerwiseOptimizer
 from tfdist.optimizers.trust_ratio import norm

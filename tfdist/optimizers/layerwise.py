@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfdist.keras_compat.optimizer import is_shard
+from tfdist.keras_compat.optimizers.base import is_shard
 from tfdist.optimizers.decaying import DecayingOptimizer
 from tfdist.optimizers.exclusions import check_patterns, excluded
 from tfdist.optimizers.trust_ratio import bounded, check_bounds, quotient_or_one

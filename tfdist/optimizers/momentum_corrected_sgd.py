@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfdist.keras_compat import keras
+from tfdist.keras_compat.version import keras
 from tfdist.optimizers import fused
 from tfdist.optimizers.decaying import DecayingOptimizer
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfdist.keras_compat import keras
+from tfdist.keras_compat.version import keras
 
 
 @keras().utils.register_keras_serializable(package="tfdist")

@@ -9,7 +9,7 @@ import tensorflow as tf
 from tfdist._log import get_logger
 from tfdist.allreduce import AllReduceOptions
 from tfdist.allreduce.options_of import remember_all_reduce
-from tfdist.keras_compat import require_distributed_optimizer
+from tfdist.keras_compat.optimizers.compression_needs_its_optimizer import require_distributed_optimizer
 
 _WITHIN_A_PROCESS = ("hierarchical_copy", "reduction_to_one_device")
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from tfdist.keras_compat import prepare_keras
+from tfdist.keras_compat.registry import prepare_keras
 from tfdist.strategies.devices import choose_devices, grow_gpu_memory
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from tfdist.allreduce import AllReduceOptions
-from tfdist.keras_compat import prepare_keras
+from tfdist.keras_compat.registry import prepare_keras
 from tfdist.strategies.all_reduce import cross_device_ops, with_all_reduce
 from tfdist.strategies.devices import choose_devices, grow_gpu_memory
 

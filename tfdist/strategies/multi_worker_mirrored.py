@@ -11,7 +11,7 @@ import tensorflow as tf
 from tfdist._log import get_logger
 from tfdist.allreduce import AllReduceOptions
 from tfdist.cluster import ClusterConfig, wait_for_peers
-from tfdist.keras_compat import prepare_keras
+from tfdist.keras_compat.registry import prepare_keras
 from tfdist.strategies.all_reduce import communication_options, with_all_reduce
 from tfdist.strategies.cluster_resolver import cluster_resolver
 from tfdist.strategies.devices import choose_devices, grow_gpu_memory

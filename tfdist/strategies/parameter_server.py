@@ -16,7 +16,8 @@ import tensorflow as tf
 from tfdist._log import get_logger
 from tfdist.cluster import ClusterConfig, wait_for_peers, wait_until_gone
 from tfdist.cluster.tasks import CHIEF_JOBS
-from tfdist.keras_compat import check_variable_partitioner, prepare_keras
+from tfdist.keras_compat.parameter_server.variable_partitioner import check_variable_partitioner
+from tfdist.keras_compat.registry import prepare_keras
 from tfdist.strategies.cluster_resolver import cluster_resolver
 from tfdist.strategies.devices import grow_gpu_memory
 from tfdist.strategies.start_deadline import start_deadline

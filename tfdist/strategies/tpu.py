@@ -5,7 +5,7 @@ from __future__ import annotations
 import tensorflow as tf
 
 from tfdist.cluster.tpu import find_tpu
-from tfdist.keras_compat import prepare_keras
+from tfdist.keras_compat.registry import prepare_keras
 
 
 def tpu(name: str | None = None) -> tf.distribute.Strategy:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 
-from tfdist.keras_compat import keras, save_model
+from tfdist.keras_compat.version import keras
+from tfdist.saving import save_model
 
 
 class StepTimer(keras().callbacks.Callback):  # type: ignore[misc]

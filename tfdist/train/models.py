@@ -6,7 +6,7 @@ import importlib
 from collections.abc import Callable
 from typing import Any
 
-from tfdist.keras_compat import keras
+from tfdist.keras_compat.version import keras
 from tfdist.layers import convert_sync_batchnorm
 
 Shape = tuple[int, int, int]

@@ -23,9 +23,11 @@ def run(values: flags.FlagValues, *, started: float) -> int:
     # The strategy comes first: it must be built before anything else touches TensorFlow.
     strategy = strategy_from_flags(values)
     from tfdist.input import distribute_files
-    from tfdist.keras_compat import is_chief, keras, save_model
+    from tfdist.keras_compat.version import keras
+    from tfdist.saving import save_model
     from tfdist.train.callbacks import ChiefCheckpoint, StepTimer
     from tfdist.train.models import build_model
+    from tfdist.workers import is_chief
 
     chief = is_chief(strategy)
     cluster = ClusterConfig.detect()

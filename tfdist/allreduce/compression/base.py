@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import tensorflow as tf
 
-    from tfdist.allreduce.lanes import Lanes
+    from tfdist.allreduce.streams import Streams
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Compression:
         self,
         gradients: Sequence[tf.Tensor],
         kept: dict[str, tf.Tensor],
-        lanes: Lanes,
+        streams: Streams,
         *,
         scale: tf.Tensor | float = 1.0,
     ) -> Exchanged:
@@ -74,7 +74,7 @@ class Compression:
         Args:
             gradients: float32, those that it takes, in the order of `variables`.
             kept: values of its variables, by name.
-            lanes: to send with.
+            streams: to send with.
             scale: the loss scale that the gradients contain.
         """
         raise NotImplementedError

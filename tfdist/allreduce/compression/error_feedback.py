@@ -11,7 +11,7 @@ from tfdist.allreduce.compression.base import Compression, Exchanged, Variable
 if TYPE_CHECKING:
     import tensorflow as tf
 
-    from tfdist.allreduce.lanes import Lanes
+    from tfdist.allreduce.streams import Streams
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,11 +64,11 @@ class ErrorFeedback(Compression):
         self,
         gradients: Sequence[tf.Tensor],
         kept: dict[str, tf.Tensor],
-        lanes: Lanes,
+        streams: Streams,
         *,
         scale: tf.Tensor | float = 1.0,
     ) -> Exchanged:
         """See the base class."""
         together = [gradient + kept[f"residual{i}"] for i, gradient in enumerate(gradients)]
-        found = self.inner.exchange(together, kept, lanes, scale=scale)
+        found = self.inner.exchange(together, kept, streams, scale=scale)
         return dataclasses.replace(found, kept={**found.kept, **{f"residual{i}": r for i, r in enumerate(found.left)}})

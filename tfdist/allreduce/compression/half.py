@@ -11,7 +11,7 @@ from tfdist.allreduce.compression.base import Compression, Exchanged
 if TYPE_CHECKING:
     import tensorflow as tf
 
-    from tfdist.allreduce.lanes import Lanes
+    from tfdist.allreduce.streams import Streams
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,7 +30,7 @@ class _Half(Compression):
         self,
         gradients: Sequence[tf.Tensor],
         kept: dict[str, tf.Tensor],
-        lanes: Lanes,
+        streams: Streams,
         *,
         scale: tf.Tensor | float = 1.0,
     ) -> Exchanged:
@@ -40,7 +40,7 @@ class _Half(Compression):
         from tfdist.allreduce.packed import packed_all_reduce
 
         sent = [tf.cast(gradient, self._dtype) for gradient in gradients]
-        totals = [tf.cast(total, tf.float32) for total in packed_all_reduce(sent, lanes)]
+        totals = [tf.cast(total, tf.float32) for total in packed_all_reduce(sent, streams)]
         left = [gradient - tf.cast(one, tf.float32) for gradient, one in zip(gradients, sent, strict=True)]
         return Exchanged(totals, left)
 

@@ -12,7 +12,7 @@ from tfdist.allreduce.compression.base import Compression, Exchanged, Variable
 if TYPE_CHECKING:
     import tensorflow as tf
 
-    from tfdist.allreduce.lanes import Lanes
+    from tfdist.allreduce.streams import Streams
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,7 +72,7 @@ class PowerSGD(Compression):
         self,
         gradients: Sequence[tf.Tensor],
         kept: dict[str, tf.Tensor],
-        lanes: Lanes,
+        streams: Streams,
         *,
         scale: tf.Tensor | float = 1.0,
     ) -> Exchanged:
@@ -82,10 +82,10 @@ class PowerSGD(Compression):
         from tfdist.allreduce.packed import packed_all_reduce
 
         matrices = [tf.reshape(gradient, _matrix(tuple(gradient.shape))) for gradient in gradients]
-        left_factors = packed_all_reduce([m @ kept[self._factor(i)] for i, m in enumerate(matrices)], lanes)
+        left_factors = packed_all_reduce([m @ kept[self._factor(i)] for i, m in enumerate(matrices)], streams)
         bases = [tf.linalg.qr(factor).q for factor in left_factors]
         own = [tf.matmul(m, p, transpose_a=True) for m, p in zip(matrices, bases, strict=True)]
-        sums = packed_all_reduce(own, lanes)
+        sums = packed_all_reduce(own, streams)
 
         def product(factors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
             return [tf.matmul(p, q, transpose_b=True) for p, q in zip(bases, factors, strict=True)]

@@ -12,7 +12,7 @@ from tfdist.allreduce.compression.base import Compression, Exchanged
 if TYPE_CHECKING:
     import tensorflow as tf
 
-    from tfdist.allreduce.lanes import Lanes
+    from tfdist.allreduce.streams import Streams
 
 # A tau of so few binary digits is subtracted without rounding from anything up to 65536 tau.
 _DIGITS = 8
@@ -66,7 +66,7 @@ class Threshold(Compression):
         self,
         gradients: Sequence[tf.Tensor],
         kept: dict[str, tf.Tensor],
-        lanes: Lanes,
+        streams: Streams,
         *,
         scale: tf.Tensor | float = 1.0,
     ) -> Exchanged:
@@ -89,13 +89,13 @@ class Threshold(Compression):
         words = 2 * places[:, 0] + tf.cast(values < 0, tf.int32)
         finite = all_finite([flat])
         count = tf.where(finite, tf.size(words), -1 - tf.size(words))
-        counts = lanes.all_gather(tf.reshape(count, [1]))
+        counts = streams.all_gather(tf.reshape(count, [1]))
         spoilt = tf.reduce_any(counts < 0)
         counts = tf.where(counts < 0, -1 - counts, counts)
         # Of a collective without elements TensorFlow divides by their number.
         longest = tf.maximum(tf.reduce_max(counts), 1)
         padded = tf.pad(words, [[0, longest - tf.size(words)]])
-        everyones = tf.reshape(lanes.all_gather(padded), [-1, longest])
+        everyones = tf.reshape(streams.all_gather(padded), [-1, longest])
         real = tf.sequence_mask(counts, longest, tf.float32)
         signs = real * (1 - 2 * tf.cast(everyones % 2, tf.float32))
         total = tf.scatter_nd(

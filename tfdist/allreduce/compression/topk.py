@@ -12,7 +12,7 @@ from tfdist.allreduce.compression.base import Compression, Exchanged, Variable
 if TYPE_CHECKING:
     import tensorflow as tf
 
-    from tfdist.allreduce.lanes import Lanes
+    from tfdist.allreduce.streams import Streams
 
 # What Deep Gradient Compression begins with.
 _FIRST_DENSITY = 0.25
@@ -76,7 +76,7 @@ class TopK(Compression):
         self,
         gradients: Sequence[tf.Tensor],
         kept: dict[str, tf.Tensor],
-        lanes: Lanes,
+        streams: Streams,
         *,
         scale: tf.Tensor | float = 1.0,
     ) -> Exchanged:
@@ -98,7 +98,7 @@ class TopK(Compression):
         values = tf.concat([*(tf.gather(one, at) for one, at in zip(flat, places, strict=True)), [spoilt]], 0)
         indices = tf.concat([*(at + start for at, start in zip(places, starts, strict=True)), [0]], 0)
         message = tf.stack([tf.bitcast(values, tf.int32), indices], axis=1)
-        everyones = lanes.all_gather(message)
+        everyones = streams.all_gather(message)
         total = tf.scatter_nd(everyones[:, 1:], tf.bitcast(everyones[:, 0], tf.float32), [sum(sizes)])
         left = [
             tf.tensor_scatter_nd_update(one, at[:, None], tf.zeros_like(at, tf.float32))

@@ -1,0 +1,1 @@
+"""Mends of what fit does with data."""

@@ -1,0 +1,73 @@
+"""Mends Keras 3's build before training, which averages input data over replicas to learn its shape.
+
+The average of a batch is no batch: it fails on a strategy with one device per worker (keras-team/keras#20585), on
+strings and on replicas whose batches differ in size (keras-team/keras#19246). Here shapes and dtypes come from the
+dataset's own specification, so that no batch is read at all.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from tfdist.keras_compat.mend import Mend
+
+
+def _defect_present() -> bool:
+    from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
+
+    return "reduce" in TensorFlowTrainer._maybe_symbolic_build.__code__.co_names
+
+
+def batch_spec(dataset: Any) -> Any:
+    """Returns the specification of one replica's batch of a dataset, distributed or not.
+
+    Args:
+        dataset: what `element_spec` can be asked of.
+    """
+    return tf.nest.map_structure(
+        # A PerReplicaSpec holds one specification for each local replica.
+        lambda spec: getattr(spec, "_value_specs", (spec,))[0],
+        dataset.element_spec,
+    )
+
+
+def _apply() -> None:
+    from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
+
+    def first_local_batch(trainer: Any, iterator: Any) -> Any:
+        if isinstance(trainer.distribute_strategy, tf.distribute.ParameterServerStrategy):
+            if not isinstance(iterator._distributed_dataset, tf.data.Dataset):
+                raise ValueError(
+                    "expected a dataset function whose tensors have a known rank on the strategy parameter_server, "
+                    f"received {iterator._distributed_dataset.element_spec}; call set_shape in its map function."
+                )
+            return next(iter(iterator._distributed_dataset))
+        _, _, data = next(iter(iterator))
+        return tf.nest.map_structure(
+            lambda value: trainer.distribute_strategy.experimental_local_results(value)[0], next(data)
+        )
+
+    def maybe_symbolic_build(self: Any, iterator: Any = None, data_batch: Any = None) -> None:
+        if self._distribute_strategy is None:
+            return
+        if iterator is not None:
+            data_batch = batch_spec(iterator._distributed_dataset)
+            if any(spec.shape.rank is None for spec in tf.nest.flatten(data_batch)):
+                data_batch = first_local_batch(self, iterator)
+        with self.distribute_strategy.scope():
+            self._symbolic_build(data_batch=data_batch)
+
+    TensorFlowTrainer._maybe_symbolic_build = maybe_symbolic_build
+
+
+MEND = Mend(
+    name="symbolic_build_averages_data",
+    issue="keras-team/keras#20585",
+    strategies=("mirrored", "multi_worker_mirrored", "parameter_server", "central_storage", "tpu"),
+    keras=("keras3",),
+    versions=((3, 15), (3, 15)),
+    defect_present=_defect_present,
+    apply=_apply,
+)

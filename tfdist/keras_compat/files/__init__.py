@@ -1,0 +1,1 @@
+"""Mends of files that several workers write."""

@@ -1,0 +1,91 @@
+"""What the mends of this folder share: which models several workers train, and how the chief writes their files."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from tfdist.saving.chief import written_by_chief
+from tfdist.workers import count_workers, is_chief
+
+# Upstream code that mentions one of these words treats the chief in a way of its own.
+_WORDS_FOR_WORKERS = ("should_checkpoint", "distributed_file_utils", "distribute_strategy", "is_chief")
+
+
+def is_unaware_of_workers(*upstream: Any) -> bool:
+    """Returns whether the source of upstream code does not mention workers or the chief.
+
+    Args:
+        *upstream: modules, classes or functions.
+    """
+    source = "".join(inspect.getsource(one) for one in upstream)
+    return not any(word in source for word in _WORDS_FOR_WORKERS)
+
+
+def strategy_of_workers(model: Any) -> tf.distribute.Strategy | None:
+    """Returns the strategy that a model was made under if several workers train it, else None.
+
+    Args:
+        model: a model of Keras 3, or of Keras 2, which has another name for the strategy.
+    """
+    strategy = getattr(model, "_distribute_strategy", None) or getattr(model, "_distribution_strategy", None)
+    return strategy if count_workers(strategy) > 1 else None
+
+
+def follows(model: Any) -> bool:
+    """Returns whether several workers train this model and another worker than this one is their chief."""
+    strategy = strategy_of_workers(model)
+    return strategy is not None and not is_chief(strategy)
+
+
+def saved_by_chief(stock: Callable) -> Callable:
+    """Returns a Keras function that saves, changed to write one file for models that several workers train.
+
+    Args:
+        stock: takes a model, a path or a file object, and options.
+    """
+    signature = inspect.signature(stock)
+
+    def save(model: Any, filepath: Any, *args: Any, **kwargs: Any) -> Any:
+        strategy = strategy_of_workers(model)
+        # An upload to a hub has no name to rename, and an open file belongs to the caller.
+        if strategy is None or not isinstance(filepath, (str, os.PathLike)) or str(filepath).startswith("hf://"):
+            return stock(model, filepath, *args, **kwargs)
+        path = os.fspath(filepath)
+        overwrite = signature.bind(model, path, *args, **kwargs).arguments.get("overwrite", True)
+        if not overwrite and not _may_overwrite(path, inspect.getmodule(stock)):
+            return None
+        with written_by_chief(path, strategy) as scratch:
+            return stock(model, scratch, *args, **kwargs)
+
+    return save
+
+
+def _may_overwrite(path: str, module: Any) -> bool:
+    # Keras looks whether the file exists under the name that it is given, which is a scratch name here.
+    if os.path.exists(path) or os.path.exists(f"{path}.index"):
+        return bool(module.io_utils.ask_to_proceed_with_overwrite(path))
+    return True
+
+
+def logged_by_chief(stock: Callable) -> Callable:
+    """Returns CSVLogger.on_train_begin, changed to open the file on the chief alone.
+
+    Args:
+        stock: the method.
+    """
+
+    def on_train_begin(self: Any, logs: Any = None) -> Any:
+        if not follows(self.model):
+            return stock(self, logs)
+        filename, self.filename = self.filename, os.devnull
+        try:
+            return stock(self, logs)
+        finally:
+            self.filename = filename
+
+    return on_train_begin

@@ -1,0 +1,69 @@
+"""Mends Keras 3's CSVLogger and TensorBoard, which write the same files on every worker.
+
+Under MultiWorkerMirroredStrategy the lines of a CSV file are written over each other, and TensorBoard shows each number
+as often as there are workers. Here the chief writes; neither callback waits for other workers, so that a program may
+give them to the chief alone. We know of no upstream issue.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from tfdist.keras_compat.files.by_chief import follows, is_unaware_of_workers, logged_by_chief
+from tfdist.keras_compat.mend import Mend, patch_method
+
+
+def _defect_present() -> bool:
+    from keras.src.callbacks import csv_logger, tensorboard
+
+    return is_unaware_of_workers(csv_logger, tensorboard)
+
+
+def _apply() -> None:
+    from keras.src.callbacks import CSVLogger, TensorBoard
+
+    patch_method(CSVLogger, "on_train_begin", logged_by_chief)
+    patch_method(TensorBoard, "set_model", _write_elsewhere_unless_chief)
+    patch_method(TensorBoard, "on_train_end", _remove_what_was_written_elsewhere)
+
+
+def _write_elsewhere_unless_chief(stock: Callable) -> Callable:
+    def set_model(self: Any, model: Any) -> Any:
+        if not follows(model):
+            return stock(self, model)
+        folder = tempfile.mkdtemp(prefix="tfdist-")
+        # evaluate() has no end of training; then the folder goes with the callback.
+        self._tfdist_remove_folder = weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        log_dir, self.log_dir = self.log_dir, folder
+        try:
+            return stock(self, model)
+        finally:
+            self.log_dir = log_dir
+
+    return set_model
+
+
+def _remove_what_was_written_elsewhere(stock: Callable) -> Callable:
+    def on_train_end(self: Any, logs: Any = None) -> Any:
+        try:
+            return stock(self, logs)
+        finally:
+            if follows(self.model):
+                self._tfdist_remove_folder()
+
+    return on_train_end
+
+
+MEND = Mend(
+    name="logs_written_by_every_worker",
+    issue="not reported",
+    strategies=("multi_worker_mirrored",),
+    keras=("keras3",),
+    versions=((3, 15), (3, 15)),
+    defect_present=_defect_present,
+    apply=_apply,
+)

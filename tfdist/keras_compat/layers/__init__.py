@@ -1,0 +1,1 @@
+"""Batch normalization of either Keras, and mends of layers."""

@@ -1,0 +1,45 @@
+"""Mends Keras 2's evaluation, in which every replica normalizes by the running statistics that it has itself.
+
+BatchNormalization's statistics are averaged over replicas where they are read out or saved; evaluate and predict run on
+replicas, each of which reads its own copy: N models are evaluated, none of them the one that is saved. Here evaluation
+begins by giving every replica the average. Source: BatchNormalization in Keras 2, whose statistics are ON_READ
+variables; we know of no upstream issue.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+from tfdist.keras_compat.layers.batch_statistics_stay_local import average_statistics, averaging_first
+from tfdist.keras_compat.layers.statistics_of_an_empty_replica import base_class
+from tfdist.keras_compat.mend import Mend
+from tfdist.keras_compat.version import engine_module
+
+
+def _defect_present() -> bool:
+    source = inspect.getsource(base_class())
+    return "VariableSynchronization.ON_READ" in source and "assign(" not in inspect.getsource(
+        engine_module("training").Model.make_test_function
+    )
+
+
+def _average(model: Any) -> None:
+    average_statistics(model._flatten_layers(), base_class())
+
+
+def _apply() -> None:
+    model_class: Any = engine_module("training").Model
+    for name in ("make_test_function", "make_predict_function"):
+        setattr(model_class, name, averaging_first(getattr(model_class, name), _average))
+
+
+MEND = Mend(
+    name="batch_statistics_read_locally",
+    issue="not reported",
+    strategies=("mirrored", "multi_worker_mirrored", "tpu"),
+    keras=("tf_keras", "keras2"),
+    versions=((2, 15), (2, 21)),
+    defect_present=_defect_present,
+    apply=_apply,
+)

@@ -1,0 +1,110 @@
+"""Mends Keras 3's BatchNormalization, whose running statistics each replica keeps to itself.
+
+Its moving mean and variance are variables without aggregation: every replica updates its own copy, reading gives that
+of the first replica, and workers end with different models. In Keras 2 they were averaged when read; here they are
+again, and evaluation begins by giving every replica the average, so that it evaluates the model that would be saved.
+A replica without rows leaves its statistics as they are, where the mean of nothing would make them NaN.
+Source: BatchNormalization.build in Keras 3 against the same in Keras 2.15, which passes ON_READ and MEAN; we know of no
+upstream issue.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import tensorflow as tf
+
+from tfdist.keras_compat.mend import Mend
+
+_STATISTICS = ("moving_mean", "moving_variance", "moving_stddev", "renorm_mean", "renorm_stddev")
+
+
+def _defect_present() -> bool:
+    from keras.src.layers import BatchNormalization
+
+    return "aggregation" not in inspect.getsource(BatchNormalization.build)
+
+
+def average_statistics(layers: Iterable[Any], kind: Any) -> None:
+    """Gives every replica the average of the replicas' running statistics.
+
+    Args:
+        layers: of a built model; to be called in cross-replica context, by every worker.
+        kind: the class of layers that have statistics.
+    """
+    for layer in layers:
+        if isinstance(layer, kind):
+            for variable in layer.non_trainable_variables:
+                value = getattr(variable, "_value", variable)
+                if getattr(value, "synchronization", None) == tf.VariableSynchronization.ON_READ:
+                    value.assign(tf.identity(value))
+
+
+def _average(model: Any) -> None:
+    from keras.src.layers import BatchNormalization
+
+    average_statistics(model._flatten_layers(), BatchNormalization)
+
+
+def _apply() -> None:
+    from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
+    from keras.src.layers import BatchNormalization
+
+    stock_add_weight = BatchNormalization.add_weight
+
+    def add_weight(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if kwargs.get("name") not in _STATISTICS or not tf.distribute.has_strategy():
+            return stock_add_weight(self, *args, **kwargs)
+        kwargs["aggregation"] = "mean"
+        with tf.variable_creator_scope(_on_read):
+            return stock_add_weight(self, *args, **kwargs)
+
+    BatchNormalization.add_weight = add_weight
+    BatchNormalization._moments = _of_rows(BatchNormalization._moments)
+    for name in ("make_test_function", "make_predict_function"):
+        setattr(TensorFlowTrainer, name, averaging_first(getattr(TensorFlowTrainer, name), _average))
+
+
+def _of_rows(stock: Callable) -> Callable:
+    def moments(self: Any, inputs: Any, mask: Any) -> tuple[Any, Any]:
+        mean, variance = stock(self, inputs, mask)
+        context = tf.distribute.get_replica_context()
+        if self.synchronized or context is None or context.num_replicas_in_sync == 1:
+            return mean, variance
+        has_rows = tf.shape(inputs)[0] > 0
+        return (
+            tf.where(has_rows, mean, tf.cast(self.moving_mean, mean.dtype)),
+            tf.where(has_rows, variance, tf.cast(self.moving_variance, variance.dtype)),
+        )
+
+    return moments
+
+
+def _on_read(next_creator: Callable, **kwargs: Any) -> Any:
+    return next_creator(**{**kwargs, "synchronization": tf.VariableSynchronization.ON_READ})
+
+
+def averaging_first(stock: Callable, average: Callable[[Any], None]) -> Callable:
+    """Returns what makes a model's test or predict function, after giving every replica the same statistics."""
+
+    def make_function(self: Any, force: bool = False) -> Any:
+        if self.built and self.distribute_strategy.num_replicas_in_sync > 1:
+            with self.distribute_strategy.scope():
+                average(self)
+        return stock(self, force)
+
+    make_function.__name__ = stock.__name__
+    return make_function
+
+
+MEND = Mend(
+    name="batch_statistics_stay_local",
+    issue="not reported",
+    strategies=("mirrored", "multi_worker_mirrored", "central_storage", "tpu"),
+    keras=("keras3",),
+    versions=((3, 15), (3, 15)),
+    defect_present=_defect_present,
+    apply=_apply,
+)

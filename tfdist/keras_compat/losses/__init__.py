@@ -1,0 +1,1 @@
+"""Mends of losses on several replicas."""

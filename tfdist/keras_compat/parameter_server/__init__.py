@@ -1,0 +1,1 @@
+"""Training and evaluation on the workers of a parameter-server cluster."""

@@ -1,0 +1,209 @@
+"""Mends fit and evaluate of Keras 2 (tf_keras) on parameter servers.
+
+There a finite dataset ends in an OutOfRange error of whichever worker is faster, every worker reads all of the data,
+arrays need steps_per_epoch, and progress bar and batch callbacks are refused (_ClusterCoordinatorDataHandler in
+data_adapter.py, _disallow_batch_hooks_in_ps_strategy in callbacks.py). Here Keras's own loop is given a data handler
+whose iterator is a queue of steps under way, and a train function that takes the next finished step from it.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import types
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import tensorflow as tf
+
+from tfdist.keras_compat.mend import Mend, patch_method
+from tfdist.keras_compat.parameter_server.metric_ledger import Slot
+from tfdist.keras_compat.parameter_server.model import (
+    CoordinatedFunction,
+    CoordinatedModel,
+    refuse_class_weight,
+    refuse_compile_options,
+    within,
+)
+from tfdist.keras_compat.parameter_server.step_queue import (
+    StepQueue,
+    count_workers,
+    per_worker_dataset,
+    step_queue,
+    undistributed,
+)
+from tfdist.keras_compat.version import engine_module
+
+
+def _defect_present() -> bool:
+    return "_ClusterCoordinatorDataHandler" in vars(engine_module("data_adapter"))
+
+
+def _slots(model: Any) -> list[Slot]:
+    """Where metrics hold their variables: attributes of theirs. Others stay on the parameter server."""
+    return [
+        Slot(metric, name)
+        for metric in model.metrics
+        for name, value in vars(metric).items()
+        if isinstance(value, tf.Variable) or type(value).__name__ == "Tally"
+    ]
+
+
+_models: weakref.WeakKeyDictionary[Any, CoordinatedModel] = weakref.WeakKeyDictionary()
+
+
+def _on_parameter_servers(model: Any) -> bool:
+    return isinstance(model.distribute_strategy, tf.distribute.ParameterServerStrategy)
+
+
+def _apply() -> None:
+    data_adapter: Any = engine_module("data_adapter")
+    training: Any = engine_module("training")
+    handler_class = _data_handler_class(data_adapter)
+    stock_handler = data_adapter.get_data_handler
+
+    def get_data_handler(*args: Any, **kwargs: Any) -> Any:
+        coordinated = _models.get(kwargs.get("model"))
+        open_now = coordinated is not None and coordinated.is_open
+        return (handler_class if open_now else stock_handler)(*args, **kwargs)
+
+    stock_single_batch = data_adapter.single_batch_iterator
+
+    def single_batch_iterator(strategy: Any, *args: Any, **kwargs: Any) -> Any:
+        if isinstance(strategy, tf.distribute.ParameterServerStrategy):
+            strategy = types.SimpleNamespace(experimental_distribute_dataset=lambda dataset: dataset)
+        return stock_single_batch(strategy, *args, **kwargs)
+
+    data_adapter.get_data_handler = get_data_handler
+    data_adapter.single_batch_iterator = single_batch_iterator
+    for name in ("fit", "evaluate", "train_on_batch", "test_on_batch"):
+        patch_method(training.Model, name, within(_on_parameter_servers, _on_workers))
+    for name in ("predict", "predict_on_batch"):
+        patch_method(training.Model, name, _predict)
+
+
+def _data_handler_class(data_adapter: Any) -> type:
+    class CoordinatedDataHandler(data_adapter.DataHandler):
+        """Keras's data handler, whose iterator is a StepQueue."""
+
+        def _configure_dataset_and_inferred_steps(
+            self, strategy: Any, x: Any, steps_per_epoch: Any, class_weight: Any, distribute: Any
+        ) -> None:
+            del distribute
+            self._num_workers = count_workers(strategy)
+            creator = type(x).__name__ == "DatasetCreator"
+            dataset_fn: Any = x if creator else getattr(x, "tfdist_dataset_fn", None)
+            self._on_workers = dataset_fn is not None
+            if self._on_workers:
+                refuse_class_weight(class_weight)
+                coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
+                self._dataset = per_worker_dataset(dataset_fn, coordinator, self._num_workers)
+                self._inferred_steps = None if steps_per_epoch == -1 else steps_per_epoch
+                return
+            dataset = getattr(x, "tfdist_dataset", None)
+            dataset = self._adapter.get_dataset() if dataset is None else dataset
+            if class_weight:
+                dataset = dataset.map(data_adapter._make_class_weight_map_fn(class_weight))
+            self._inferred_steps = self._infer_steps(steps_per_epoch, dataset)
+            self._dataset = dataset
+            self._validate_data_handler()
+
+        def _queue(self) -> StepQueue:
+            return step_queue(self._dataset, on_workers=self._on_workers, num_workers=self._num_workers)
+
+        def enumerate_epochs(self) -> Iterator[tuple[int, StepQueue]]:
+            with self._truncate_execution_to_epoch():
+                queue = self._queue()
+                for epoch in range(self._initial_epoch, self._epochs):
+                    if self._insufficient_data:
+                        break
+                    if epoch > self._initial_epoch and self._adapter.should_recreate_iterator():
+                        queue = self._queue()
+                    # Steps are scheduled ahead, but not beyond the end of the epoch.
+                    queue.grant(self._inferred_steps)
+                    yield epoch, queue
+                    self._adapter.on_epoch_end()
+
+        def sync(self) -> None:
+            """Nothing to wait for: a step counts once its result has arrived."""
+
+    return CoordinatedDataHandler
+
+
+def _predict(stock: Callable) -> Callable:
+    def predict(self: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
+        if not _on_parameter_servers(self):
+            return stock(self, x, *args, **kwargs)
+        strategy = self.distribute_strategy
+        flag, strategy._should_use_with_coordinator = strategy._should_use_with_coordinator, True
+        coordinated = _models.get(self)
+        try:
+            # A callback may predict while fit is under way; Keras 2 predicts on the coordinator of its own accord.
+            with coordinated.paused() if coordinated is not None else contextlib.nullcontext():
+                return _outside_of_scope(lambda: stock(self, undistributed(x), *args, **kwargs))
+        finally:
+            strategy._should_use_with_coordinator = flag
+
+    return predict
+
+
+def _outside_of_scope(function: Callable[[], Any]) -> Any:
+    """Calls a function where no strategy is in scope: fit is in the strategy's, and there is no other way out of it."""
+    if not tf.distribute.has_strategy():
+        return function()
+    # Scopes belong to a thread.
+    with concurrent.futures.ThreadPoolExecutor(1) as executor:
+        return executor.submit(function).result()
+
+
+@contextlib.contextmanager
+def _on_workers(model: Any) -> Iterator[None]:
+    """Gives Keras's loop functions that run on workers, and keeps it from its own handling of coordinators."""
+    coordinated = _models.setdefault(model, CoordinatedModel(model, _slots))
+    if coordinated.is_open:
+        yield
+        return
+    _refuse(model)
+    strategy, stock_reset = model.distribute_strategy, model.reset_metrics
+    for kind in ("train", "test"):
+        if not isinstance(getattr(model, f"{kind}_function"), CoordinatedFunction):
+            function = CoordinatedFunction(
+                model, f"{kind}_step", coordinated, lambda model: int(model._steps_per_execution.numpy())
+            )
+            setattr(model, f"{kind}_function", function)
+
+    def reset_metrics() -> None:
+        # A Keras 2 metric resets the variables that it has registered, not those at its attributes.
+        stock_reset()
+        coordinated.ledger().reset()
+
+    with coordinated:
+        # Only Keras reads it: to refuse progress bars and batch callbacks, and to make functions of its own.
+        flag, strategy._should_use_with_coordinator = strategy._should_use_with_coordinator, False
+        model.__dict__["reset_metrics"] = reset_metrics
+        try:
+            yield
+        finally:
+            del model.__dict__["reset_metrics"]
+            strategy._should_use_with_coordinator = flag
+
+
+def _refuse(model: Any) -> None:
+    refuse_compile_options(model)
+    if model._pss_evaluation_shards:
+        raise ValueError(
+            "expected compile(pss_evaluation_shards=0), received another value; evaluation sees every record "
+            "once as it is, leave it out."
+        )
+
+
+MEND = Mend(
+    name="parameter_server_fit_keras2",
+    issue="keras-team/keras#18624",
+    strategies=("parameter_server",),
+    keras=("tf_keras", "keras2"),
+    versions=((2, 15), (2, 21)),
+    defect_present=_defect_present,
+    apply=_apply,
+)

@@ -1,0 +1,184 @@
+"""What a Keras model needs while its steps run on the workers of a parameter-server cluster."""
+
+from __future__ import annotations
+
+import contextlib
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tfdist.keras_compat.parameter_server.metric_ledger import MetricLedger, Slot
+from tfdist.keras_compat.parameter_server.step_queue import BatchFeed, StepFunction, StepQueue, count_workers
+
+
+class CoordinatedModel:
+    """The cluster of a model's strategy, and what is under way there; a context that fit and evaluate are called in.
+
+    Args:
+        model: a Keras model made under a parameter-server strategy.
+        slots: where a model's metrics keep their variables.
+
+    Attributes:
+        coordinator: the cluster's ClusterCoordinator.
+        num_workers: how many workers there are.
+        is_open: whether fit or evaluate is being called.
+    """
+
+    def __init__(self, model: Any, slots: Callable[[Any], Sequence[Slot]]) -> None:
+        self.coordinator = tf.distribute.coordinator.ClusterCoordinator(model.distribute_strategy)
+        self.num_workers = count_workers(model.distribute_strategy)
+        self._model: Callable[[], Any] = weakref.ref(model)
+        self._slots = slots
+        self._ledger = MetricLedger([])
+        self._queues: weakref.WeakSet[StepQueue] = weakref.WeakSet()
+        self._depth = 0
+
+    @property
+    def is_open(self) -> bool:
+        """Whether fit or evaluate is being called."""
+        return self._depth > 0
+
+    def ledger(self) -> MetricLedger:
+        """Returns the open ledger of the model's metrics as they are now."""
+        slots = self._slots(self._model())
+        if not self._ledger.covers(slots):
+            self._ledger.close()
+            self._ledger = MetricLedger(slots)
+        self._ledger.open()
+        return self._ledger
+
+    def queue_of(self, iterator: Any, step: StepFunction) -> StepQueue:
+        """Returns the queue that runs this step on the batches of an iterator; a queue is its own."""
+        if not isinstance(iterator, StepQueue):
+            iterator = StepQueue(BatchFeed(iterator), num_workers=self.num_workers)
+        iterator.step = step
+        self._queues.add(iterator)
+        return iterator
+
+    def __enter__(self) -> None:
+        self._depth += 1
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._depth -= 1
+        if self._depth:
+            return
+        errors = [queue.drain() for queue in list(self._queues)]
+        self._queues.clear()
+        self._ledger.close()
+        for error in errors:
+            # A step that was under way when training was stopped: nobody else would hear of its failure.
+            if error is not None and kind is None:
+                raise error
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """Lets the body see the model as if neither fit nor evaluate were being called."""
+        depth, self._depth = self._depth, 0
+        try:
+            yield
+        finally:
+            self._depth = depth
+
+
+class CoordinatedFunction:
+    """The train or test function of a model: runs steps on workers, returns the logs up to the next finished one.
+
+    Args:
+        model: the Keras model.
+        step_name: "train_step" or "test_step".
+        coordinated: the model's CoordinatedModel.
+        steps_per_call: how many steps a call makes.
+    """
+
+    def __init__(
+        self, model: Any, step_name: str, coordinated: CoordinatedModel, steps_per_call: Callable[[Any], int]
+    ) -> None:
+        # The model holds this function: a reference back would keep both alive.
+        self._model: Callable[[], Any] = weakref.ref(model)
+        self._step_name = step_name
+        self._coordinated = coordinated
+        self._steps_per_call = steps_per_call
+        self._log_names: list[str] = []
+        self._step = StepFunction(self._run, coordinated.coordinator)
+
+    def _run(self, batch: Any) -> list[tf.Tensor]:
+        """One step, in replica context on a worker: what it adds to the metrics, and logs of the user's own."""
+        model = self._model()
+        ledger = self._coordinated.ledger()
+        with ledger.fresh() as tallies:
+            logs = getattr(model, self._step_name)(batch)
+        if not isinstance(logs, dict):
+            raise ValueError(
+                f"expected {self._step_name} to return a dict of logs on the strategy parameter_server, "
+                f"received {type(logs).__name__}; return a dict."
+            )
+        self._log_names = list(logs)
+        own = [tf.convert_to_tensor(logs[name]) for name in self._own_names(model)]
+        return [*ledger.pack(tallies), *own]
+
+    def _own_names(self, model: Any) -> list[str]:
+        metrics = model.get_metrics_result()
+        return [name for name in self._log_names if name not in metrics]
+
+    def __call__(self, iterator: Any) -> dict[str, Any]:
+        """Makes the steps of one call and returns the logs; StopIteration if there is no data left."""
+        model = self._model()
+        queue = self._coordinated.queue_of(iterator, self._step)
+        outputs: list[Any] = []
+        for step in range(self._steps_per_call(model)):
+            try:
+                outputs = next(queue)
+            except StopIteration:
+                if step == 0:
+                    raise
+                break
+            self._coordinated.ledger().add(outputs)
+            counter = getattr(model, f"_{self._step_name.removesuffix('_step')}_counter", None)
+            if counter is not None:
+                # Keras 2 counts in the functions that this one replaces; TensorBoard reads it.
+                counter.assign_add(1)
+        metrics = model.get_metrics_result()
+        own_names = self._own_names(model)
+        own = dict(zip(own_names, outputs[len(outputs) - len(own_names) :], strict=True))
+        return {name: own[name] if name in own else metrics[name] for name in self._log_names}
+
+
+def refuse_compile_options(model: Any) -> None:
+    """Raises ValueError for options of compile that steps on workers cannot honour."""
+    for option in ("run_eagerly", "jit_compile"):
+        if getattr(model, option):
+            raise ValueError(
+                f"expected compile({option}=False) for the strategy parameter_server, received True; "
+                "its steps run as graphs on the workers and read variables of the ps tasks, leave it out."
+            )
+
+
+def refuse_class_weight(class_weight: Any) -> None:
+    """Raises ValueError if class weights are given for a dataset that only the workers see."""
+    if class_weight is not None:
+        raise ValueError(
+            "expected no class_weight with a dataset function, received one; "
+            "let the dataset function yield sample weights."
+        )
+
+
+def within(applies: Callable[[Any], bool], context: Callable[[Any], Any]) -> Callable[[Callable], Callable]:
+    """Returns what makes of a model's method one that runs within a context, for the models that it applies to.
+
+    Args:
+        applies: whether a model needs it; others get the method as it is.
+        context: the context manager of a model.
+    """
+
+    def replace(stock: Callable) -> Callable:
+        def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+            if not applies(self):
+                return stock(self, *args, **kwargs)
+            with context(self):
+                return stock(self, *args, **kwargs)
+
+        return method
+
+    return replace

@@ -1,0 +1,128 @@
+"""The mends in the order in which they are applied, and the rule by which they are. No other file imports all mends.
+
+A mend is applied only when a strategy that needs it is built, only to a Keras in which its check finds the defect, and
+only once. Each mend lives in a file of its own, named after the defect, and has a canary test that fails once upstream
+has mended it.
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import tensorflow as tf
+
+from tfdist._log import get_logger
+from tfdist.keras_compat.data import (
+    device_iterators_end_late,
+    steps_counted_by_each_worker,
+    symbolic_build_averages_data,
+)
+from tfdist.keras_compat.files import (
+    backup_owned_by_no_worker,
+    csv_written_by_every_worker,
+    files_written_by_every_worker_keras2,
+    files_written_by_every_worker_keras3,
+    logs_written_by_every_worker,
+)
+from tfdist.keras_compat.layers import (
+    batch_statistics_read_locally,
+    batch_statistics_stay_local,
+    convolution_of_no_rows,
+    statistics_of_an_empty_replica,
+)
+from tfdist.keras_compat.losses import (
+    loss_divided_by_replicas,
+    loss_divided_by_replicas_keras2,
+    losses_shared_by_replicas,
+)
+from tfdist.keras_compat.mend import Mend
+from tfdist.keras_compat.optimizers import (
+    constraint_without_aggregation,
+    gradients_used_before_the_sum,
+    learning_rate_without_aggregation,
+)
+from tfdist.keras_compat.parameter_server import fit_keras2, fit_keras3
+from tfdist.keras_compat.steps import (
+    batch_logs_summed_over_workers,
+    jit_compile_on_several_devices,
+    logs_reduced_along_an_axis,
+    steps_fail_in_a_loop,
+)
+from tfdist.keras_compat.variables import counter_update_is_read_then_assign, replicas_draw_alike, workers_draw_alike
+from tfdist.keras_compat.version import KerasInUse, keras_in_use
+
+_Strategy = TypeVar("_Strategy", bound=tf.distribute.Strategy)
+
+MENDS: tuple[Mend, ...] = (
+    device_iterators_end_late.MEND,
+    symbolic_build_averages_data.MEND,
+    steps_counted_by_each_worker.MEND,
+    logs_reduced_along_an_axis.MEND,
+    # Before loss_divided_by_replicas: it makes the function of a step, which that mend then tells about its batch.
+    steps_fail_in_a_loop.MEND,
+    loss_divided_by_replicas.MEND,
+    losses_shared_by_replicas.MEND,
+    gradients_used_before_the_sum.MEND,
+    replicas_draw_alike.MEND,
+    batch_statistics_stay_local.MEND,
+    counter_update_is_read_then_assign.MEND,
+    fit_keras3.MEND,
+    fit_keras2.MEND,
+    batch_logs_summed_over_workers.MEND,
+    loss_divided_by_replicas_keras2.MEND,
+    batch_statistics_read_locally.MEND,
+    statistics_of_an_empty_replica.MEND,
+    convolution_of_no_rows.MEND,
+    workers_draw_alike.MEND,
+    constraint_without_aggregation.MEND,
+    learning_rate_without_aggregation.MEND,
+    jit_compile_on_several_devices.MEND,
+    files_written_by_every_worker_keras3.MEND,
+    files_written_by_every_worker_keras2.MEND,
+    backup_owned_by_no_worker.MEND,
+    logs_written_by_every_worker.MEND,
+    csv_written_by_every_worker.MEND,
+)
+
+_applied: list[str] = []
+
+
+def prepare_keras(strategy: _Strategy, kind: str) -> _Strategy:
+    """Returns the strategy, after applying the mends that it needs with the Keras in use.
+
+    Args:
+        strategy: a tf.distribute.Strategy.
+        kind: its name in create_strategy.
+
+    Raises:
+        ValueError: if Keras runs on another backend than TensorFlow.
+    """
+    apply_mends(kind, keras_in_use(), strategy)
+    return strategy
+
+
+def apply_mends(kind: str, keras: KerasInUse, strategy: tf.distribute.Strategy) -> None:
+    """Applies the mends that a strategy of this kind needs and that are not in place yet.
+
+    Args:
+        kind: a name of create_strategy.
+        keras: the Keras in use.
+        strategy: the strategy itself.
+    """
+    for mend in MENDS:
+        if mend.name not in _applied and mend.suits(kind, keras, strategy) and mend.defect_present():
+            mend.apply()
+            _applied.append(mend.name)
+            get_logger().debug("mended %s (%s) for %s", mend.name, mend.issue, kind)
+
+
+def applied_mends() -> tuple[str, ...]:
+    """Returns the names of the mends in place in this process, in the order in which they were applied.
+
+    Example:
+        >>> import tfdist
+        >>> strategy = tfdist.create_strategy("one_device")
+        >>> isinstance(tfdist.keras_compat.applied_mends(), tuple)
+        True
+    """
+    return tuple(_applied)

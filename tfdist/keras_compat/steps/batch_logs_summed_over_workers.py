@@ -1,0 +1,72 @@
+"""Mends Keras 2's logs of single batches under MultiWorkerMirroredStrategy, which are the sum over workers.
+
+A metric's result is already that of all replicas (`result()` merges them); `reduce_per_replica` then adds the workers'
+equal results up, so that two workers show twice the loss, and an accuracy above 1, until the epoch ends. Other values
+that a train_step returns are still summed, as Keras 2 documents. Source: reduce_per_replica in Keras 2's training.py;
+we know of no upstream issue.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from tfdist.keras_compat.mend import Mend, patch_method
+from tfdist.keras_compat.version import engine_module
+
+_models: list[Any] = []
+
+
+def _defect_present() -> bool:
+    source = inspect.getsource(engine_module("training").reduce_per_replica)
+    return "_collective_all_reduce_multi_worker" in source and 'strategy.reduce("SUM", v' in source
+
+
+def _apply() -> None:
+    training: Any = engine_module("training")
+    stock = training.reduce_per_replica
+
+    def reduce_per_replica(values: Any, strategy: Any, reduction: str) -> Any:
+        across_workers = training._collective_all_reduce_multi_worker(strategy)
+        if not (across_workers and reduction == "auto" and _models and isinstance(values, dict)):
+            return stock(values, strategy, reduction)
+        names = {metric.name for metric in _models[-1].metrics}
+        return {
+            name: strategy.experimental_local_results(value)[0] if name in names else stock(value, strategy, reduction)
+            for name, value in values.items()
+        }
+
+    training.reduce_per_replica = reduce_per_replica
+    for name in ("fit", "evaluate", "train_on_batch", "test_on_batch"):
+        patch_method(training.Model, name, _remembering_the_model)
+
+
+def _remembering_the_model(stock: Callable) -> Callable:
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        # Its functions are traced within, and what they return is reduced without a word of which model it came from.
+        with _current(self):
+            return stock(self, *args, **kwargs)
+
+    return method
+
+
+@contextlib.contextmanager
+def _current(model: Any) -> Iterator[None]:
+    _models.append(model)
+    try:
+        yield
+    finally:
+        _models.pop()
+
+
+MEND = Mend(
+    name="batch_logs_summed_over_workers",
+    issue="not reported",
+    strategies=("multi_worker_mirrored",),
+    keras=("tf_keras", "keras2"),
+    versions=((2, 15), (2, 21)),
+    defect_present=_defect_present,
+    apply=_apply,
+)

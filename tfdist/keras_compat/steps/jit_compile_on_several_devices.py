@@ -1,0 +1,63 @@
+"""Refuses Keras 2's `jit_compile=True` on several replicas without GPUs, which fails while the first step runs.
+
+XLA takes neither variables of several devices nor a sum over replicas of CPUs (keras-team/keras#21366); TensorFlow
+compiles the step of a replica only where all devices are GPUs. The error that it ends with names neither.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from tfdist.keras_compat.mend import Mend, patch_method
+from tfdist.keras_compat.version import engine_module
+
+
+def refuse_jit_compile(model: Any) -> None:
+    """Raises ValueError if a model on several replicas is to be compiled by XLA."""
+    if model.jit_compile:
+        raise ValueError(
+            "expected compile(jit_compile=False) on several replicas, received True; TensorFlow cannot compile a step "
+            "whose variables are on several devices (keras-team/keras#21366), leave it out."
+        )
+
+
+def _defect_present() -> bool:
+    from tensorflow.python.distribute import mirrored_strategy
+
+    return "_is_gpu_device" in inspect.getsource(mirrored_strategy.MirroredExtended._use_merge_call)
+
+
+def _is_compiled(strategy: tf.distribute.Strategy) -> bool:
+    """Whether TensorFlow has XLA compile what each of several replicas does."""
+    devices = strategy.extended.worker_devices
+    return isinstance(strategy, tf.distribute.TPUStrategy) or all("GPU" in device for device in devices)
+
+
+def _refusing(stock: Callable) -> Callable:
+    def make_train_function(self: Any, force: bool = False) -> Any:
+        strategy = self.distribute_strategy
+        if strategy.num_replicas_in_sync > 1 and not _is_compiled(strategy):
+            refuse_jit_compile(self)
+        return stock(self, force)
+
+    return make_train_function
+
+
+def _apply() -> None:
+    for name in ("make_train_function", "make_test_function"):
+        patch_method(engine_module("training").Model, name, _refusing)
+
+
+MEND = Mend(
+    name="jit_compile_on_several_devices",
+    issue="keras-team/keras#21366",
+    strategies=("mirrored", "multi_worker_mirrored", "central_storage"),
+    keras=("tf_keras", "keras2"),
+    versions=((2, 15), (2, 21)),
+    defect_present=_defect_present,
+    apply=_apply,
+)

@@ -1,0 +1,163 @@
+"""Mends the functions that make Keras 3's steps on several replicas.
+
+- With steps_per_execution above 1 they fail: a function within a condition within a loop loses its integer inputs
+  (keras-team/keras#19246). Here the step is traced into the loop itself.
+- A step that finds no more data has counted itself in `optimizer.iterations` by then: nothing in it waits for the data.
+- The logs of a step are the mean of what each replica's metrics give. A mean of accuracies is no accuracy where rows
+  differ, and a mean of AUCs never is; here metrics are computed from the sums over all replicas, as at the epoch's end.
+- `jit_compile=True` fails in TensorFlow, with variables on several devices; it is refused.
+
+Source: TensorFlowTrainer._make_function in Keras 3.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from tfdist.allreduce import sum_gradients
+from tfdist.keras_compat.mend import Mend
+from tfdist.keras_compat.steps.jit_compile_on_several_devices import refuse_jit_compile
+
+
+def _defect_present() -> bool:
+    from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
+
+    source = inspect.getsource(TensorFlowTrainer._make_function)
+    return "tf.while_loop" in source and "multi_step_on_iterator" in source
+
+
+def _is_distributed(strategy: Any) -> bool:
+    return (
+        strategy is not None
+        and not isinstance(strategy, (tf.distribute.ParameterServerStrategy, tf.distribute.TPUStrategy))
+        and strategy.num_replicas_in_sync > 1
+    )
+
+
+def _is_central(strategy: Any) -> bool:
+    return isinstance(strategy, tf.distribute.experimental.CentralStorageStrategy)
+
+
+class ReplicaSteps:
+    """The train or test function of a model on several replicas.
+
+    Args:
+        model: the Keras model.
+        step_function: what a replica does with its batch; returns logs.
+    """
+
+    def __init__(self, model: Any, step_function: Callable) -> None:
+        self._model, self._strategy = model, model._distribute_strategy
+        self._step_function = step_function
+        self._one_step = model._autoconvert_optionals(self._run)
+        self._on_data, self._on_iterator = self._one_step, self._eager_steps
+        if not model.run_eagerly:
+            traced = tf.autograph.experimental.do_not_convert
+            self._on_data = tf.function(traced(self._one_step), reduce_retracing=True)
+            self._on_iterator = tf.function(traced(self._steps), reduce_retracing=True)
+
+    def __call__(self, iterator: Any) -> Any:
+        """Makes the steps of one call and returns the logs of the last; an error of TensorFlow's at the end of data."""
+        if isinstance(iterator, (tf.data.Iterator, tf.distribute.DistributedIterator)):
+            return self._on_iterator(iterator)
+        logs = None
+        for _, data in zip(range(self._model.steps_per_execution), iterator, strict=False):
+            logs = self._on_data(data)
+        return logs
+
+    def _run(self, data: Any) -> Any:
+        """One step in cross-replica context."""
+        if tf.executing_eagerly():
+            return self._logs(*self._strategy.run(self._replica_step, args=(data,)))
+        local = [part for value in tf.nest.flatten(data) for part in self._strategy.experimental_local_results(value)]
+        parts = [p for part in local for p in tf.nest.flatten(part, expand_composites=True) if tf.is_tensor(p)]
+        with tf.control_dependencies(parts):
+            return self._logs(*self._strategy.run(self._replica_step, args=(data,)))
+
+    def _replica_step(self, data: Any) -> tuple[Any, Any]:
+        logs = self._step_function(data)
+        if not isinstance(logs, dict) or _is_central(self._strategy):
+            return logs, []
+        # A variable that is read has no device, and TensorFlow asks where to put the sum.
+        return logs, sum_gradients([tf.identity(variable.value) for variable in self._summed_variables()])
+
+    def _summed_variables(self) -> list[Any]:
+        return [variable for variable in self._model.metrics_variables if variable.aggregation == "sum"]
+
+    def _logs(self, logs: Any, totals: Any) -> Any:
+        from keras.src.backend import StatelessScope
+        from keras.src.backend.tensorflow import trainer
+
+        if not isinstance(logs, dict):
+            return trainer.reduce_per_replica(logs, self._strategy, "auto")
+        totals = [self._strategy.experimental_local_results(total)[0] for total in totals]
+        mapping = list(zip(self._summed_variables(), totals, strict=True)) if totals else []
+        with StatelessScope(state_mapping=mapping) if mapping else contextlib.nullcontext():
+            results = self._model.get_metrics_result()
+        # Keras's own rule for when logs are those of the metrics: _get_metrics_result_or_logs.
+        if set(results) == set(logs):
+            return {name: results[name] for name in logs}
+        return trainer.reduce_per_replica(logs, self._strategy, "auto")
+
+    def _steps(self, iterator: Any) -> Any:
+        logs = self._one_step(iterator.get_next())
+        steps = self._model.steps_per_execution
+        unrolled = min(self._model.unrolled_steps_per_execution, steps)
+
+        def next_step(step: tf.Tensor, logs: Any) -> Any:
+            def step_if_data() -> Any:
+                data = iterator.get_next_as_optional()
+                return tf.cond(data.has_value(), lambda: self._one_step(data.get_value()), lambda: logs)
+
+            return step_if_data() if unrolled == 1 else tf.cond(step < steps, step_if_data, lambda: logs)
+
+        def body(step: tf.Tensor, logs: Any) -> tuple[tf.Tensor, Any]:
+            for _ in range(unrolled):
+                logs = next_step(step, logs)
+                step += 1
+            return step, logs
+
+        if steps == 1:
+            return logs
+        return tf.while_loop(lambda step, _: step < steps, body, (tf.constant(1), logs))[1]
+
+    def _eager_steps(self, iterator: Any) -> Any:
+        logs = self._one_step(next(iterator))
+        for _ in range(self._model.steps_per_execution - 1):
+            data = iterator.get_next_as_optional()
+            if not data.has_value():
+                break
+            logs = self._one_step(data.get_value())
+        return logs
+
+
+def _make_function(stock: Callable) -> Callable:
+    def make_function(self: Any, step_function: Callable) -> Any:
+        if not _is_distributed(self._distribute_strategy):
+            return stock(self, step_function)
+        refuse_jit_compile(self)
+        return ReplicaSteps(self, step_function)
+
+    return make_function
+
+
+def _apply() -> None:
+    from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
+
+    TensorFlowTrainer._make_function = _make_function(TensorFlowTrainer._make_function)
+
+
+MEND = Mend(
+    name="steps_fail_in_a_loop",
+    issue="keras-team/keras#19246",
+    strategies=("mirrored", "multi_worker_mirrored", "central_storage"),
+    keras=("keras3",),
+    versions=((3, 15), (3, 15)),
+    defect_present=_defect_present,
+    apply=_apply,
+)

@@ -1,0 +1,1 @@
+"""Mends of random numbers and counters."""

@@ -1,0 +1,77 @@
+"""Mends Keras 3's `Variable.assign_add`, which reads the variable and assigns the sum.
+
+Between the two another worker may write, and its addition is lost: on a parameter server 60 steps of two workers left
+`optimizer.iterations` at 46 (keras-team/keras#18624). On central storage, where what the replicas assign is summed, the
+old value is added once for each replica. TensorFlow's own assign_add is one atomic operation. Metrics that write
+`variable.assign(variable + x)` themselves are given the same on central storage: what a replica adds is summed. There
+variables without aggregation (seeds, averages of weights) cannot be written by replicas; the first one's value is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from tfdist.keras_compat.mend import Mend
+
+
+def _defect_present() -> bool:
+    from keras.src.backend.common import KerasVariable
+    from keras.src.backend.tensorflow.core import Variable
+
+    return Variable.assign_add is KerasVariable.assign_add and "assign" in KerasVariable.assign_add.__code__.co_names
+
+
+def _atomic(name: str, stock: Callable) -> Callable:
+    from keras.src.backend import in_stateless_scope
+
+    def update(self: Any, value: Any) -> Any:
+        if in_stateless_scope():
+            return stock(self, value)
+        value = self._convert_to_tensor(value, dtype=self._dtype)
+        if not tf.TensorShape(self.shape).is_compatible_with(value.shape):
+            return stock(self, value)
+        getattr(self._value, name)(tf.cast(value, self._value.dtype))
+        return self._value
+
+    update.__name__ = name
+    return update
+
+
+def _summed(stock: Callable) -> Callable:
+    def direct_assign(self: Any, value: Any) -> None:
+        # On central storage the sum of what all replicas assign would be written: let each add its difference.
+        variable = self._value
+        if type(variable).__name__ != "AggregatingVariable" or tf.distribute.in_cross_replica_context():
+            stock(self, value)
+        elif self.aggregation == "sum":
+            variable.assign_add(tf.cast(value, variable.dtype) - tf.convert_to_tensor(variable))
+        else:
+            if self.aggregation == "none":
+                # TensorFlow refuses the write. On mirrored strategies reading gives what the first replica wrote.
+                variable._aggregation = tf.VariableAggregation.ONLY_FIRST_REPLICA
+            stock(self, value)
+
+    return direct_assign
+
+
+def _apply() -> None:
+    from keras.src.backend.tensorflow.core import Variable
+
+    Variable._direct_assign = _summed(Variable._direct_assign)
+
+    for name in ("assign_add", "assign_sub"):
+        setattr(Variable, name, _atomic(name, getattr(Variable, name)))
+
+
+MEND = Mend(
+    name="counter_update_is_read_then_assign",
+    issue="keras-team/keras#18624",
+    strategies=("parameter_server", "central_storage"),
+    keras=("keras3",),
+    versions=((3, 15), (3, 15)),
+    defect_present=_defect_present,
+    apply=_apply,
+)

@@ -1,0 +1,87 @@
+"""Files that are written beside their place and renamed into it, so that nobody can read half a file."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import tempfile
+import uuid
+from collections.abc import Iterator
+
+import tensorflow as tf
+
+
+@contextlib.contextmanager
+def replaced(path: str) -> Iterator[str]:
+    """Gives the body a scratch name to write to, and renames what it wrote to `path` unless the body fails.
+
+    One process writes `path`; for several workers see written_by_chief.
+
+    Args:
+        path: of a file or folder, or the prefix of several files. Its folder is made.
+
+    Example:
+        >>> import os, tempfile
+        >>> from tfdist.saving import replaced
+        >>> path = os.path.join(tempfile.mkdtemp(), "numbers.txt")
+        >>> with replaced(path) as scratch, open(scratch, "w") as file:
+        ...     _ = file.write("1 2 3")
+        >>> open(path).read()
+        '1 2 3'
+    """
+    with scratch_beside(path) as scratch:
+        yield scratch
+        put_in_place(os.path.dirname(scratch), os.path.dirname(path))
+
+
+@contextlib.contextmanager
+def scratch_beside(path: str) -> Iterator[str]:
+    """Gives the body a name in a hidden folder beside `path`, which is removed afterwards."""
+    # The same folder, so that renaming does not cross file systems; a hidden one, so that no pattern finds it.
+    folder = os.path.dirname(path)
+    if "://" in path:
+        scratch = os.path.join(folder, f".tfdist-{uuid.uuid4().hex[:8]}")
+        tf.io.gfile.makedirs(scratch)
+    else:
+        os.makedirs(folder or ".", exist_ok=True)
+        scratch = tempfile.mkdtemp(prefix=".tfdist-", dir=folder or ".")
+    try:
+        yield os.path.join(scratch, os.path.basename(path))
+    finally:
+        if "://" in path:
+            tf.io.gfile.rmtree(scratch)
+        else:
+            shutil.rmtree(scratch, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def scratch_elsewhere(path: str) -> Iterator[str]:
+    """Gives the body a name like `path` in a temporary folder, for what is to be thrown away."""
+    with tempfile.TemporaryDirectory(prefix="tfdist-", ignore_cleanup_errors=True) as scratch:
+        yield os.path.join(scratch, os.path.basename(path))
+
+
+def put_in_place(scratch: str, folder: str) -> None:
+    """Moves the content of a scratch folder, each file at once, a file that names others after those.
+
+    Args:
+        scratch: the folder to move from.
+        folder: the folder to move to.
+    """
+    remote = "://" in folder
+    names = tf.io.gfile.listdir(scratch) if remote else os.listdir(scratch)
+    for name in sorted((name.rstrip("/") for name in names), key=_when_to_move):
+        source, target = os.path.join(scratch, name), os.path.join(folder, name)
+        if tf.io.gfile.isdir(source) and tf.io.gfile.exists(target):
+            # Keras writes into a folder that exists, and keeps the files in it that it does not write.
+            put_in_place(source, target)
+        elif remote:
+            tf.io.gfile.rename(source, target, overwrite=True)
+        else:
+            os.replace(source, target)
+
+
+def _when_to_move(name: str) -> tuple[int, str]:
+    """Sorts a file that names others behind them: an index of shards, a SavedModel's graph, `checkpoint`."""
+    return (2 if name == "checkpoint" else int(name.endswith((".index", ".json", ".pb"))), name)

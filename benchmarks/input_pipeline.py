@@ -1,8 +1,9 @@
-"""One input pipeline of distribute_files against the best tf.data pipeline written by hand, and the cost of a restart.
+"""Compares distribute_files with the fastest handwritten tf.data pipeline, and measures the cost of a restart.
 
-In alternating runs; prints the medians of records a second and their ratio, and how long it takes to start at the last
-tenth of an epoch and read it, over reading the epoch. For the latter the data is repeated until an epoch takes about
-half a minute: any start takes a second or two and reads the 10,000 records that are shuffled among each other:
+Runs alternate between the two. The program prints the median records per second of each and their ratio. Then it
+prints how long it takes to start at the last tenth of an epoch and read it, relative to reading the whole epoch. For
+this second part the data is repeated until an epoch takes about half a minute, because every start takes a second or
+two and fills the shuffle buffer with 10,000 records.
 
     python benchmarks/input_pipeline.py
 """
@@ -18,15 +19,15 @@ from collections.abc import Iterator
 from typing import Any
 
 import tfdist
-from tfdist.bench.input_workloads import WORKLOADS, Workload, by_hand
+from tfdist.bench.input_workloads import WORKLOADS, Workload, handwritten_pipeline
 from tfdist.input import InputState, distribute_files, write_tfrecords
 
-# How much longer the data is for the cost of a start.
-TIMES = {"jpeg": 30, "small": 10}
+# How often the data is repeated to measure the cost of a restart.
+REPETITIONS = {"jpeg": 30, "small": 10}
 
 
 def rate(work: Workload, batches: Iterator[Any], steps: int) -> float:
-    """Records a second."""
+    """Returns the records per second of a pipeline."""
     for _ in range(steps // 5):
         next(batches)
     begin = time.perf_counter()
@@ -36,8 +37,8 @@ def rate(work: Workload, batches: Iterator[Any], steps: int) -> float:
 
 
 def seconds(strategy: Any, work: Workload, pattern: str, *, share: float) -> float:
-    """How long it takes to start behind a share of an epoch and to read what is left of it, from nothing."""
-    epoch = TIMES[work.name] * work.records // work.batch
+    """Returns the seconds that it takes to skip a share of an epoch and read the rest of it, including the start."""
+    epoch = REPETITIONS[work.name] * work.records // work.batch
     step = int(epoch * share)
     begin = time.perf_counter()
     options = {"parse_fn": work.parse, "global_batch_size": work.batch, "state": InputState(step=step)}
@@ -49,8 +50,8 @@ def seconds(strategy: Any, work: Workload, pattern: str, *, share: float) -> flo
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--runs", type=int, default=5, help="alternating runs of each (default: 5)")
-    parser.add_argument("--workload", action="append", choices=tuple(WORKLOADS), help="default: both")
+    parser.add_argument("--runs", type=int, default=5, help="number of alternating runs of each (default: 5)")
+    parser.add_argument("--workload", action="append", choices=tuple(WORKLOADS), help="may be repeated (default: both)")
     arguments = parser.parse_args()
     strategy = tfdist.create_strategy("one_device")
     with tempfile.TemporaryDirectory() as folder:
@@ -59,17 +60,17 @@ def main() -> None:
             write_tfrecords(work.examples(), f"{folder}/{name}/data", num_shards=work.files)
             pattern = f"{folder}/{name}/data-*"
             options = {"parse_fn": work.parse, "global_batch_size": work.batch}
-            # A whole epoch, so that what happens once an epoch counts.
+            # A whole epoch, so that work done once per epoch is measured too.
             epoch = work.records // work.batch
-            rates: dict[str, list[float]] = {"by hand": [], "tfdist": []}
+            rates: dict[str, list[float]] = {"handwritten": [], "tfdist": []}
             for _ in range(arguments.runs):
-                rates["by hand"].append(rate(work, iter(by_hand(work, pattern)), epoch))
+                rates["handwritten"].append(rate(work, iter(handwritten_pipeline(work, pattern)), epoch))
                 rates["tfdist"].append(rate(work, iter(distribute_files(strategy, pattern, **options)), epoch))
             medians = {kind: statistics.median(values) for kind, values in rates.items()}
             for kind, values in rates.items():
-                print(f"{name}, {kind}: {medians[kind]:,.0f} records/s, of", *(f"{value:,.0f}" for value in values))
-            print(f"{name}: ratio of medians {medians['tfdist'] / medians['by hand']:.3f}", flush=True)
-            examples = itertools.chain.from_iterable(itertools.repeat(list(work.examples()), TIMES[name]))
+                print(f"{name}, {kind}: {medians[kind]:,.0f} records/s, runs:", *(f"{value:,.0f}" for value in values))
+            print(f"{name}: ratio of medians {medians['tfdist'] / medians['handwritten']:.3f}", flush=True)
+            examples = itertools.chain.from_iterable(itertools.repeat(list(work.examples()), REPETITIONS[name]))
             write_tfrecords(examples, f"{folder}/{name}-long/data", num_shards=work.files)
             costs, last, whole = [], [], []
             for _ in range(arguments.runs):

@@ -1,13 +1,14 @@
-"""Do large batches learn as well as small ones? A small CNN on Fashion-MNIST, for a fixed number of epochs.
+"""Compares the accuracy of training with small and large batches: a small CNN on Fashion-MNIST, equal epochs.
 
-Each optimizer has the same tuning budget: four learning rates at a batch of 256 and four at 4096, one seed, judged on
-5,000 images that are held out of the training set. The other batches take the rate of their neighbour (256 for 32 and
-1024, 4096 for 8192) by the optimizer's rule. The best rate is trained with all seeds and judged on the test set:
+Each optimizer has the same tuning budget: four learning rates at a batch of 256 and four at 4096, with one seed, judged
+on 5,000 images that are held out of the training set. The other batches scale a tuned rate by the optimizer's rule:
+the rate of 256 for 32 and 1024, the rate of 4096 for 8192. The best rate is trained with all seeds and judged on the
+test set.
 
     python benchmarks/large_batch.py --output large-batch --write docs/large_batch.md
 
-Runs that are in the output folder already are not repeated. Needs the data set of the Debian package
-dataset-fashion-mnist, or what keras.datasets.fashion_mnist.load_data() has downloaded.
+Runs whose results are in the output folder are not repeated. The program needs the data set of the Debian package
+dataset-fashion-mnist, or the files that keras.datasets.fashion_mnist.load_data() downloads.
 """
 
 from __future__ import annotations
@@ -23,22 +24,22 @@ from pathlib import Path
 from typing import Any
 
 BATCHES = (32, 256, 1024, 4096, 8192)
-# Where the rate of each batch is tuned.
+# The batch at which the rate of each batch is tuned.
 TUNED = {32: 256, 256: 256, 1024: 256, 4096: 4096, 8192: 4096}
 HELD_OUT = 5_000
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Method:
-    """An optimizer with its way of adapting to the batch.
+    """An optimizer and the rule that adapts its learning rate to the batch.
 
     Attributes:
         optimizer: a name that create_optimizer knows.
-        rates: the grid at a batch of 256.
-        rule: how the rate is scaled with the batch; None takes the rate that is best at 256 for all batches.
-        warmup_epochs: of a linear warmup.
-        weight_decay: of the optimizer.
-        options: of the optimizer.
+        rates: learning rates to try at a batch of 256.
+        rule: scaling of the rate with the batch, "linear" or "sqrt"; None uses the best rate of 256 for all batches.
+        warmup_epochs: length of the linear warmup.
+        weight_decay: weight decay of the optimizer.
+        options: further arguments of create_optimizer.
     """
 
     optimizer: str
@@ -51,13 +52,18 @@ class Method:
 
 METHODS = {
     "SGD, rate of 256, no warmup": Method(
-        optimizer="sgd", rates=(0.025, 0.05, 0.1, 0.2), rule=None, warmup_epochs=0, weight_decay=1e-4
+        optimizer="momentum_corrected_sgd", rates=(0.025, 0.05, 0.1, 0.2), rule=None, warmup_epochs=0, weight_decay=1e-4
     ),
     "SGD, scaled, warmup": Method(
-        optimizer="sgd", rates=(0.003125, 0.00625, 0.0125, 0.025), rule="linear", warmup_epochs=2, weight_decay=1e-4
+        optimizer="momentum_corrected_sgd",
+        rates=(0.003125, 0.00625, 0.0125, 0.025),
+        rule="linear",
+        warmup_epochs=2,
+        weight_decay=1e-4,
     ),
     "Adam, scaled, warmup": Method(optimizer="adam", rates=(1e-3, 2e-3, 4e-3, 8e-3), rule="sqrt", warmup_epochs=2),
-    # Batch norm and biases move by the rate itself: a larger trust coefficient keeps it to what SGD's would be.
+    # LARS updates batch normalization and biases with the rate itself, without a trust ratio. A larger trust
+    # coefficient (eeta) allows a rate that is as small as that of SGD.
     "LARS": Method(
         optimizer="lars",
         rates=(0.025, 0.05, 0.1, 0.2),
@@ -73,7 +79,7 @@ METHODS = {
 
 
 def train(method: str, batch: int, rate: float, seed: int, epochs: int) -> dict[str, float]:
-    """Trains once and returns the accuracy on held-out images and on the test set."""
+    """Trains once and returns the accuracies on the held-out images and on the test set."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     import tensorflow as tf
 
@@ -106,15 +112,15 @@ def train(method: str, batch: int, rate: float, seed: int, epochs: int) -> dict[
     optimizer = create_optimizer(
         chosen.optimizer,
         learning_rate=rate,
+        learning_rate_scaling=chosen.rule or "none",
         global_batch_size=batch,
-        base_batch_size=256 if chosen.rule else batch,
-        scaling=chosen.rule or "linear",
+        base_batch_size=256 if chosen.rule else None,
         steps_per_epoch=steps,
         epochs=epochs,
         warmup_epochs=chosen.warmup_epochs,
-        decay="cosine",
+        learning_rate_decay="cosine",
         weight_decay=chosen.weight_decay,
-        exclude=("batch_normalization", "bias") if chosen.weight_decay else (),
+        exclude_from_weight_decay=("batch_normalization", "bias") if chosen.weight_decay else (),
         **chosen.options,
     )
     loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
@@ -147,21 +153,25 @@ def train(method: str, batch: int, rate: float, seed: int, epochs: int) -> dict[
 
 
 class Runs:
-    """Results by their settings, kept in a file a line, so that nothing is run twice."""
+    """Results of training runs by their settings, stored one per line in a file, so that no run is repeated.
+
+    Args:
+        path: the file, which may exist.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._known: dict[str, dict[str, float]] = {}
         if path.exists():
             for line in path.read_text().splitlines():
-                one = json.loads(line)
-                self._known[one.pop("run")] = one
+                result = json.loads(line)
+                self._known[result.pop("run")] = result
 
     def make(self, wanted: list[tuple[Any, ...]], jobs: int) -> None:
-        """Trains what is not known yet."""
+        """Makes the training runs whose results are missing."""
         missing = sorted({run for run in wanted if self._key(run) not in self._known}, key=lambda run: run[1:4])
         context = multiprocessing.get_context("spawn")
-        # A process a run: TensorFlow gives nothing back.
+        # A process for each run, because TensorFlow does not free the memory of a run.
         with concurrent.futures.ProcessPoolExecutor(jobs, mp_context=context, max_tasks_per_child=1) as pool:
             futures = {pool.submit(train, *run): run for run in missing}
             for done, future in enumerate(concurrent.futures.as_completed(futures), start=1):
@@ -182,11 +192,11 @@ class Runs:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--output", type=Path, default=Path("large-batch"), help="folder of runs and plot")
+    parser.add_argument("--output", type=Path, default=Path("large-batch"), help="folder for the results and the plot")
     parser.add_argument("--epochs", type=int, default=40)
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="runs at a time, each on one thread")
-    parser.add_argument("--write", type=Path, help="document to put the table into, between its markers")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="number of parallel runs, each on one thread")
+    parser.add_argument("--write", type=Path, help="document whose table is replaced, between its markers")
     arguments = parser.parse_args()
     arguments.output.mkdir(parents=True, exist_ok=True)
     runs = Runs(arguments.output / "runs.jsonl")
@@ -201,20 +211,20 @@ def main() -> None:
 
     def best(name: str, batch: int) -> float:
         tuned = TUNED[batch] if METHODS[name].rule else 256
-        found = [run for run in tune if run[:2] == (name, tuned)]
-        return float(max(found, key=lambda run: runs[run]["held_out"])[2])
+        candidates = [run for run in tune if run[:2] == (name, tuned)]
+        return float(max(candidates, key=lambda run: runs[run]["held_out"])[2])
 
     final = {
         (name, batch): [(name, batch, best(name, batch), seed, arguments.epochs) for seed in range(arguments.seeds)]
         for name in METHODS
         for batch in BATCHES
     }
-    runs.make([run for several in final.values() for run in several], arguments.jobs)
-    results = {
-        key: (100 * statistics.mean(found), 100 * (max(found) - min(found)), several[0][2])
-        for key, several in final.items()
-        for found in [[runs[run]["test"] for run in several]]
-    }
+    runs.make([run for seeds in final.values() for run in seeds], arguments.jobs)
+    # Mean and range of the accuracies of all seeds in per cent, and the chosen rate.
+    results = {}
+    for key, seeds in final.items():
+        accuracies = [100 * runs[run]["test"] for run in seeds]
+        results[key] = (statistics.mean(accuracies), max(accuracies) - min(accuracies), seeds[0][2])
     text = table(results, BATCHES)
     print(text)
     plot(results, BATCHES, arguments.output / "large_batch.png")
@@ -226,6 +236,7 @@ def main() -> None:
 
 
 def table(results: dict[Any, Any], batches: tuple[int, ...]) -> str:
+    """Returns the results as a table in Markdown."""
     lines = [f"| | {' | '.join(map(str, batches))} |", f"| --- |{' --- |' * len(batches)}"]
     for name in METHODS:
         cells = [
@@ -238,6 +249,7 @@ def table(results: dict[Any, Any], batches: tuple[int, ...]) -> str:
 
 
 def plot(results: dict[Any, Any], batches: tuple[int, ...], path: Path) -> None:
+    """Draws the test accuracy of every method over the batch."""
     import matplotlib
 
     matplotlib.use("Agg")

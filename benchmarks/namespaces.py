@@ -1,9 +1,9 @@
-"""Separate hosts on one machine: a network namespace each, joined by veth pairs at a switch, shaped with `tc tbf`.
+"""Simulates several hosts on one machine: network namespaces, joined by veth pairs and a bridge, shaped by `tc tbf`.
 
-Needs Linux, root and iproute2. Each direction of each host's link has the rate of its own, as on a switched network.
+Needs Linux, root and iproute2. Every link is full duplex, as in a switched network: each direction has the given rate.
 
-    with hosts(2, rate="1gbit") as found:
-        found[0].popen([sys.executable, "-m", "tfdist.bench", ...])
+    with hosts(2, rate="1gbit") as machines:
+        machines[0].popen([sys.executable, "-m", "tfdist.bench", ...])
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-# Small enough that a burst does not pass for bandwidth, large enough for a 64 KiB segment at 1 Gbit/s.
+# Small, so that bursts do not raise the measured bandwidth, and large enough for a 64 KiB segment at 1 Gbit/s.
 BURST = "256kb"
 LATENCY = "50ms"
 _ETC = Path("/etc/netns")
@@ -26,12 +26,12 @@ _ETC = Path("/etc/netns")
 
 @dataclasses.dataclass(frozen=True)
 class Host:
-    """A network namespace with one interface.
+    """A network namespace with one network interface.
 
     Attributes:
-        namespace: its name.
-        address: of its interface.
-        interface: its name inside.
+        namespace: name of the namespace.
+        address: IP address of the interface.
+        interface: name of the interface within the namespace.
     """
 
     namespace: str
@@ -39,7 +39,7 @@ class Host:
     interface: str = "eth0"
 
     def command(self, command: list[str]) -> list[str]:
-        """Returns the command that runs another one on this host."""
+        """Returns the command line that runs a command on this host."""
         return ["ip", "netns", "exec", self.namespace, *command]
 
     def popen(self, command: list[str], **options: Any) -> subprocess.Popen[str]:
@@ -47,32 +47,35 @@ class Host:
         return subprocess.Popen(self.command(command), text=True, **options)
 
     def bytes_sent(self) -> int:
-        """Returns what the interface has sent since it was made, with all headers."""
+        """Returns how many bytes the interface has sent since it was made, including headers."""
         path = f"/sys/class/net/{self.interface}/statistics/tx_bytes"
         return int(subprocess.run(self.command(["cat", path]), check=True, capture_output=True, text=True).stdout)
 
 
 @contextlib.contextmanager
 def hosts(count: int, *, rate: str | None) -> Iterator[list[Host]]:
-    """Makes hosts, and takes them away again with all that still runs on them.
+    """Makes hosts for the body of a `with` statement; then kills the processes on them and removes the hosts.
 
     Args:
-        count: how many.
-        rate: of each direction of each link as `tc` writes it, such as "100mbit"; None for unshaped.
+        count: number of hosts.
+        rate: rate of each direction of each link in the notation of `tc`, such as "100mbit"; None for unshaped links.
+
+    Raises:
+        RuntimeError: without root or iproute2, and if a command fails.
     """
     if os.geteuid() or not shutil.which("ip") or not shutil.which("tc"):
-        raise RuntimeError("expected root and the commands ip and tc of iproute2; install iproute2 and run as root.")
+        raise RuntimeError("expected root and the commands ip and tc; install iproute2 and run as root.")
     prefix = f"tfd{os.getpid() % 10000}"
     switch = f"{prefix}-sw"
-    found = [Host(f"{prefix}-{i}", f"10.77.0.{i + 1}") for i in range(count)]
+    machines = [Host(f"{prefix}-{i}", f"10.77.0.{i + 1}") for i in range(count)]
     try:
         _run("ip", "netns", "add", switch)
         _in(switch, "ip", "link", "add", "br0", "type", "bridge")
         _in(switch, "ip", "link", "set", "br0", "up")
-        for i, host in enumerate(found):
+        for i, host in enumerate(machines):
             port = f"port{i}"
             _run("ip", "netns", "add", host.namespace)
-            # What `ip netns exec` shows as /etc/hosts: this machine's name is the host's own address.
+            # `ip netns exec` uses this file as /etc/hosts: the machine's name resolves to the namespace's address.
             folder = _ETC / host.namespace
             folder.mkdir(parents=True)
             (folder / "hosts").write_text(f"127.0.0.1 localhost\n{host.address} {socket.gethostname()}\n")
@@ -86,9 +89,9 @@ def hosts(count: int, *, rate: str | None) -> Iterator[list[Host]]:
                 shape = ("root", "tbf", "rate", rate, "burst", BURST, "latency", LATENCY)
                 _in(host.namespace, "tc", "qdisc", "add", "dev", "eth0", *shape)
                 _in(switch, "tc", "qdisc", "add", "dev", port, *shape)
-        yield found
+        yield machines
     finally:
-        for name in (*(host.namespace for host in found), switch):
+        for name in (*(host.namespace for host in machines), switch):
             pids = subprocess.run(["ip", "netns", "pids", name], capture_output=True, text=True).stdout.split()
             if pids:
                 subprocess.run(["kill", "-KILL", *pids], capture_output=True)

@@ -1,13 +1,14 @@
-"""What packs that meet during backprop save, and what DistributedOptimizer costs where there is nothing to save.
+"""Measures the time that packs sent during backpropagation save, and the overhead of DistributedOptimizer.
 
-Two workers, each a host of its own as in slow_network.py (root, iproute2), in alternating runs:
+Two workers, each in a network namespace of its own (root, iproute2), in alternating runs:
 
     python benchmarks/overlap.py
 
-First a network of equal layers on links of 1 Gbit/s, its gradients in packs and in one pack. Beside them both workers
-compute for themselves at the same time: what one pack takes longer is its all-reduce, and two thirds of the steps of
-their own are backprop, which multiplies two matrices for each of the forward pass. --batch sets how long that is.
-Then, on links that are not shaped, DistributedOptimizer with no option against the bare optimizer.
+The first part trains a network of equal layers on links of 1 Gbit/s: with gradients in packs, with gradients in one
+pack, and without any all-reduce, where both workers still compute at the same time. The difference between the last
+two is the time of the all-reduce. Two thirds of a step without all-reduce are backpropagation, which multiplies two
+matrices for each matrix product of the forward pass; --batch sets how long it takes. The second part compares
+DistributedOptimizer without options with the bare optimizer on unshaped links.
 """
 
 from __future__ import annotations
@@ -29,18 +30,18 @@ BARE = Contender(program="keras_worker.py", method="tfdist bare")
 
 
 def seconds(contender: Contender, data: Path, arguments: argparse.Namespace, *, rate: str | None) -> float:
-    """Returns the seconds of a step of a batch that is shared out to the two."""
+    """Returns the seconds of a step with a global batch that the two workers share."""
     options = [f"--batch={arguments.batch}", f"--steps={arguments.steps}", "--layers", *map(str, arguments.layers)]
-    with hosts(2, rate=rate) as places:
-        return run(contender, sys.executable, places, data, *options)[-1]["seconds"]
+    with hosts(2, rate=rate) as machines:
+        return run(contender, sys.executable, machines, data, *options)[-1]["seconds"]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--layers", type=int, nargs="+", default=[1024] * 6, help="widths of the hidden layers")
-    parser.add_argument("--batch", type=int, default=3072, help="rows a step, of both workers")
-    parser.add_argument("--steps", type=int, default=20, help="timed in a run")
-    parser.add_argument("--runs", type=int, default=5, help="alternating runs of each, of which the median is taken")
+    parser.add_argument("--batch", type=int, default=3072, help="global batch size of both workers")
+    parser.add_argument("--steps", type=int, default=20, help="number of timed steps in a run")
+    parser.add_argument("--runs", type=int, default=5, help="number of runs of which the median is taken")
     arguments = parser.parse_args()
     cases = {
         "no all-reduce": (ALONE, None),
@@ -56,18 +57,18 @@ def main() -> None:
         images = rng.integers(0, 256, (60_000, 784), np.uint8)
         labels = rng.integers(0, 10, 60_000, np.uint8)
         np.savez(data, x=images, y=labels, test_x=images[:1], test_y=labels[:1])
-        for number in range(arguments.runs):
+        for number in range(1, arguments.runs + 1):
             for name, (contender, rate) in cases.items():
                 times[name].append(seconds(contender, data, arguments, rate=rate))
-                print(f"run {number + 1}, {name}: {1e3 * times[name][-1]:.0f} ms a step", flush=True)
-    medians = {name: statistics.median(found) for name, found in times.items()}
+                print(f"run {number}, {name}: {1e3 * times[name][-1]:.0f} ms per step", flush=True)
+    medians = {name: statistics.median(measured) for name, measured in times.items()}
     for name, median in medians.items():
         print(f"median, {name}: {1e3 * median:.0f} ms")
     packs, one_pack, alone = (medians[name] for name in ("packs, 1 Gbit/s", "one pack, 1 Gbit/s", "no all-reduce"))
     print(f"all-reduce in one pack: {1e3 * (one_pack - alone):.0f} ms, backprop: {1e3 * alone * 2 / 3:.0f} ms")
-    print(f"packs over one pack: {packs / one_pack:.3f}")
+    print(f"packs / one pack: {packs / one_pack:.3f}")
     overhead = medians["DistributedOptimizer, unshaped"] / medians["bare optimizer, unshaped"]
-    print(f"DistributedOptimizer over bare optimizer, unshaped: {overhead:.3f}")
+    print(f"DistributedOptimizer / bare optimizer, unshaped: {overhead:.3f}")
 
 
 if __name__ == "__main__":

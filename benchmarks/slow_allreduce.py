@@ -1,8 +1,8 @@
-"""Runs `tfdist bench allreduce` on hosts of their own, network namespaces whose links are shaped (root, iproute2).
+"""Runs `tfdist bench allreduce` with workers in network namespaces whose links are shaped (root, iproute2).
 
     python benchmarks/slow_allreduce.py --workers 2 --rate 1gbit -- --size 32M
 
-What comes behind -- is for `tfdist bench allreduce`.
+The options behind -- are passed to `tfdist bench allreduce`.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from namespaces import hosts
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--rate", help="of each link as tc writes it, such as 100mbit; unshaped if left out")
-    parser.add_argument("rest", nargs="*", help="for tfdist bench allreduce")
+    parser.add_argument("--workers", type=int, default=2, help="number of workers (default: 2)")
+    parser.add_argument("--rate", help="rate of each link in the notation of tc, such as 100mbit (default: unshaped)")
+    parser.add_argument("rest", nargs="*", help="options of tfdist bench allreduce")
     arguments = parser.parse_args()
-    with hosts(arguments.workers, rate=arguments.rate) as places:
-        addresses = [f"{place.address}:5000" for place in places]
-        ranks = []
-        for index, place in enumerate(places):
+    with hosts(arguments.workers, rate=arguments.rate) as machines:
+        addresses = [f"{machine.address}:5000" for machine in machines]
+        workers = []
+        for index, machine in enumerate(machines):
             environment = {
                 **os.environ,
                 "PYTHONPATH": str(Path(__file__).parent.parent),
@@ -34,13 +34,13 @@ def main() -> int:
                 "TF_CONFIG": json.dumps({"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}}),
             }
             command = [sys.executable, "-m", "tfdist", "bench", "allreduce", *arguments.rest]
-            ranks.append(place.popen(command, env=environment, stderr=None if not index else subprocess.DEVNULL))
+            workers.append(machine.popen(command, env=environment, stderr=None if not index else subprocess.DEVNULL))
         try:
-            return ranks[0].wait(3600)
+            return workers[0].wait(3600)
         finally:
-            for rank in ranks:
-                rank.kill()
-                rank.wait()
+            for worker in workers:
+                worker.kill()
+                worker.wait()
 
 
 if __name__ == "__main__":

@@ -1,16 +1,16 @@
-"""Data parallelism over slow links: tfdist, stock TensorFlow, torch DDP and Horovod on real, shaped interfaces.
+"""Compares tfdist, plain TensorFlow, torch DDP and Horovod in data-parallel training over slow links.
 
-Every worker is a host of its own, a network namespace joined by veth, whose link `tc tbf` shapes (root, iproute2). A
-network of 5.8 million parameters is trained on Fashion-MNIST, from the same weights in the same order by every
-contender, one thread a worker. Steps and bytes are measured on each link; accuracy is measured on the unshaped one,
-once, since the numbers of training do not depend on the link: time to an accuracy is its steps times the seconds of a
-step.
+Every worker runs in a network namespace of its own, and `tc tbf` shapes its link (root, iproute2). Every contender
+trains a network of 5.8 million parameters on Fashion-MNIST from the same weights, with the records in the same order
+and one thread for each worker. The time and the bytes of a step are measured on every link. Accuracy is measured once,
+on unshaped links, because it does not depend on the link. The time to an accuracy is the number of steps to it, times
+the time of a step on the link.
 
     python benchmarks/slow_network.py --torch PYTHON --horovod PYTHON --write docs/communication.md
 
-PYTHON is the interpreter of an environment that has torch (its CPU wheel), or Horovod 0.28.1 built with Gloo for
-TensorFlow 2.15.1. Results that the output folder has already are not measured again. Needs the data set of Debian's
-package dataset-fashion-mnist, or what keras.datasets.fashion_mnist.load_data() has downloaded.
+PYTHON is the interpreter of an environment with torch (its CPU wheel), or with Horovod 0.28.1 built with Gloo for
+TensorFlow 2.15.1. Results that are in the output folder are not measured again. The program needs the data set of the
+Debian package dataset-fashion-mnist, or the files that keras.datasets.fashion_mnist.load_data() downloads.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ from typing import Any
 import numpy as np
 from namespaces import Host, hosts
 
-HERE = Path(__file__).parent
+FOLDER = Path(__file__).parent
 RATES = {"100 Mbit/s": "100mbit", "1 Gbit/s": "1gbit", "unshaped": None}
 DEADLINE_SECONDS = 1800.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Contender:
-    """Who trains.
+    """A way to train that is compared with the others.
 
     Attributes:
-        program: in the folder contenders.
-        method: what the program is told.
-        python: whose interpreter: "own", "torch", "horovod".
-        compressed: whether its accuracy is taken for every number of workers; else for the fewest of them, since the
-            numbers are the same but for the rounding of a sum.
+        program: file name of the program in the folder contenders.
+        method: the program's --method.
+        python: which interpreter runs the program: "own", "torch" or "horovod".
+        compressed: whether gradients are compressed. With compression the accuracy is measured for every number of
+            workers; without it only for the smallest number, because the sums of gradients differ only by rounding.
     """
 
     program: str
@@ -70,45 +70,62 @@ CONTENDERS = {
 }
 
 
-def run(contender: Contender, python: str, places: list[Host], data: Path, *options: str) -> list[dict[str, float]]:
-    """Runs every rank in its place and returns what the first one said; a rank that fails ends all."""
+def run(contender: Contender, python: str, machines: list[Host], data: Path, *options: str) -> list[dict[str, float]]:
+    """Runs a worker on every machine and returns the results that worker 0 printed.
+
+    Args:
+        contender: which program to run.
+        python: path of the interpreter.
+        machines: one for each worker.
+        data: file of the data set.
+        *options: further arguments of the program.
+
+    Raises:
+        RuntimeError: if a worker fails, or does not end in time; then all workers are killed.
+    """
     with tempfile.TemporaryDirectory() as folder:
-        ranks = []
-        for rank, place in enumerate(places):
-            command = [python, str(HERE / "contenders" / contender.program), f"--method={contender.method}"]
-            command += [f"--rank={rank}", f"--addresses={','.join(one.address for one in places)}"]
+        workers = []
+        for number, machine in enumerate(machines):
+            command = [python, str(FOLDER / "contenders" / contender.program), f"--method={contender.method}"]
+            command += [f"--rank={number}", f"--addresses={','.join(each.address for each in machines)}"]
             command += [f"--data={data}", f"--folder={folder}", *options]
             environment = {
                 **os.environ,
-                "PYTHONPATH": str(HERE.parent),
+                "PYTHONPATH": str(FOLDER.parent),
                 "TF_CPP_MIN_LOG_LEVEL": "3",
                 "CUDA_VISIBLE_DEVICES": "-1",
                 "OMP_NUM_THREADS": "1",
                 "TF_NUM_INTRAOP_THREADS": "1",
                 "TF_NUM_INTEROP_THREADS": "2",
             }
-            log = (Path(folder) / f"log-{rank}").open("w")
-            ranks.append(place.popen(command, env=environment, stdout=log, stderr=subprocess.STDOUT))
+            log = (Path(folder) / f"log-{number}").open("w")
+            workers.append(machine.popen(command, env=environment, stdout=log, stderr=subprocess.STDOUT))
         deadline = time.monotonic() + DEADLINE_SECONDS
         try:
-            while any(rank.poll() is None for rank in ranks):
-                failed = [rank.returncode for rank in ranks if rank.returncode]
+            while any(worker.poll() is None for worker in workers):
+                failed = [worker.returncode for worker in workers if worker.returncode]
                 if failed or time.monotonic() > deadline:
                     break
                 time.sleep(0.1)
         finally:
-            for rank in ranks:
-                rank.kill()
-                rank.wait()
-        texts = [(Path(folder) / f"log-{rank}").read_text() for rank in range(len(ranks))]
-    if any(rank.returncode for rank in ranks):
-        logs = "\n".join(f"==== rank {number}\n{text[-3000:]}" for number, text in enumerate(texts))
-        raise RuntimeError(f"expected {contender.method} to end in {DEADLINE_SECONDS:.0f} s without an error:\n{logs}")
+            for worker in workers:
+                worker.kill()
+                worker.wait()
+        texts = [(Path(folder) / f"log-{number}").read_text() for number in range(len(workers))]
+    if any(worker.returncode for worker in workers):
+        logs = "\n".join(f"==== worker {number}\n{text[-3000:]}" for number, text in enumerate(texts))
+        raise RuntimeError(
+            f"expected {contender.method} to end without an error within {DEADLINE_SECONDS:.0f} s, received:\n{logs}"
+        )
     return [json.loads(line.partition("RESULT ")[2]) for line in texts[0].splitlines() if line.startswith("RESULT ")]
 
 
 class Results:
-    """What has been measured, a line of JSON each, in a file."""
+    """Results by their settings, stored one per line in a file.
+
+    Args:
+        path: the file, which may exist.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -125,29 +142,29 @@ class Results:
 
 
 def measure(arguments: argparse.Namespace, pythons: dict[str, str], results: Results, data: Path) -> None:
-    """Measures what is not known yet."""
-    chosen = {name: one for name, one in CONTENDERS.items() if pythons.get(one.python)}
+    """Makes the measurements whose results are missing."""
+    chosen = {name: contender for name, contender in CONTENDERS.items() if pythons.get(contender.python)}
     for workers in arguments.workers:
         for rate in arguments.rate:
-            # In turn, so that a change of the machine is a change for all of them.
+            # Contenders take turns, so that other load on the machine affects all of them alike.
             for number in range(arguments.runs):
                 for name, contender in chosen.items():
                     key = f"{name} | {workers} workers | {rate} | batch {arguments.batch} | run {number}"
                     if key not in results.known:
                         steps = arguments.steps if RATES[rate] != "100mbit" else max(arguments.steps // 5, 5)
-                        with hosts(workers, rate=RATES[rate]) as places:
+                        with hosts(workers, rate=RATES[rate]) as machines:
                             options = (f"--batch={arguments.batch}", f"--steps={steps}")
-                            results.add(key, run(contender, pythons[contender.python], places, data, *options)[-1])
+                            results.add(key, run(contender, pythons[contender.python], machines, data, *options)[-1])
         for name, contender in chosen.items():
             key = accuracy_key(name, workers, arguments)
             if arguments.epochs and key not in results.known:
-                with hosts(workers, rate=None) as places:
+                with hosts(workers, rate=None) as machines:
                     options = (f"--batch={arguments.batch}", "--steps=0", f"--epochs={arguments.epochs}")
-                    results.add(key, run(contender, pythons[contender.python], places, data, *options))
+                    results.add(key, run(contender, pythons[contender.python], machines, data, *options))
 
 
 def accuracy_key(name: str, workers: int, arguments: argparse.Namespace) -> str:
-    """Returns under which name the accuracies of a contender are kept."""
+    """Returns the key under which the accuracies of a contender are stored."""
     workers = workers if CONTENDERS[name].compressed else min(arguments.workers)
     return f"{name} | {workers} workers | accuracy | batch {arguments.batch} | {arguments.epochs} epochs"
 
@@ -160,11 +177,11 @@ def tables(arguments: argparse.Namespace, results: Results) -> str:
             lines = [
                 f"{workers} workers, {rate}:",
                 "",
-                "| | samples/s | ms a step | MB a step | of TensorFlow's bytes | "
-                f"s to {arguments.target:.0%} | final accuracy |",
+                "| | samples/s | ms per step | MB per step | bytes / TensorFlow's bytes | "
+                f"s to {arguments.target:.0%} accuracy | final accuracy |",
                 "| --- | --- | --- | --- | --- | --- | --- |",
             ]
-            found = {}
+            measured = {}
             for name in CONTENDERS:
                 runs = [
                     value
@@ -173,10 +190,10 @@ def tables(arguments: argparse.Namespace, results: Results) -> str:
                 ]
                 if runs:
                     medians = [statistics.median(run[part] for run in runs) for part in ("seconds", "bytes")]
-                    found[name] = (*medians, results.known.get(accuracy_key(name, workers, arguments), []))
-            for name, (seconds, size, curve) in found.items():
+                    measured[name] = (*medians, results.known.get(accuracy_key(name, workers, arguments), []))
+            for name, (seconds, size, curve) in measured.items():
                 reached = next((point["step"] for point in curve if point["accuracy"] >= arguments.target), None)
-                against = size / found["TensorFlow"][1] if "TensorFlow" in found else None
+                against = size / measured["TensorFlow"][1] if "TensorFlow" in measured else None
                 cells = (
                     f"{arguments.batch / seconds:,.0f}",
                     f"{1000 * seconds:.0f}",
@@ -192,26 +209,26 @@ def tables(arguments: argparse.Namespace, results: Results) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--torch", help="interpreter that has torch; without it torch is left out")
-    parser.add_argument("--horovod", help="interpreter that has Horovod; without it Horovod is left out")
+    parser.add_argument("--torch", help="interpreter with torch; without this option torch is not measured")
+    parser.add_argument("--horovod", help="interpreter with Horovod; without this option Horovod is not measured")
     parser.add_argument("--workers", type=int, nargs="+", default=[2, 4])
     parser.add_argument("--rate", nargs="+", choices=tuple(RATES), default=list(RATES))
-    parser.add_argument("--batch", type=int, default=256, help="rows a step, of all workers")
-    parser.add_argument("--steps", type=int, default=30, help="timed in a run")
-    parser.add_argument("--runs", type=int, default=3, help="of which the median is taken, contenders in turn")
-    parser.add_argument("--epochs", type=int, default=3, help="of the training for accuracy; 0 for none")
-    parser.add_argument("--target", type=float, default=0.86, help="accuracy that time is taken to")
-    parser.add_argument("--output", type=Path, default=Path("slow-network"))
-    parser.add_argument("--write", type=Path, help="document to put the tables into, between its markers")
+    parser.add_argument("--batch", type=int, default=256, help="global batch size of all workers")
+    parser.add_argument("--steps", type=int, default=30, help="number of timed steps in a run")
+    parser.add_argument("--runs", type=int, default=3, help="number of runs of which the median is taken")
+    parser.add_argument("--epochs", type=int, default=3, help="epochs of the training for accuracy; 0 for no training")
+    parser.add_argument("--target", type=float, default=0.86, help="accuracy to which the time is measured")
+    parser.add_argument("--output", type=Path, default=Path("slow-network"), help="folder for the results")
+    parser.add_argument("--write", type=Path, help="document whose tables are replaced, between its markers")
     arguments = parser.parse_args()
     arguments.output.mkdir(parents=True, exist_ok=True)
-    sys.path.insert(0, str(HERE.parent))
+    sys.path.insert(0, str(FOLDER.parent))
     from tfdist.train.data import fashion_mnist_images
 
-    found = fashion_mnist_images()
+    images = fashion_mnist_images()
     data = (arguments.output / "data.npz").resolve()
-    flat = {"x": found["train"][0], "y": found["train"][1], "test_x": found["eval"][0], "test_y": found["eval"][1]}
-    np.savez(data, **{name: one.reshape(len(one), -1) if name.endswith("x") else one for name, one in flat.items()})
+    (x, y), (test_x, test_y) = images["train"], images["eval"]
+    np.savez(data, x=x.reshape(len(x), -1), y=y, test_x=test_x.reshape(len(test_x), -1), test_y=test_y)
     pythons = {"own": sys.executable, "torch": arguments.torch, "horovod": arguments.horovod}
     results = Results(arguments.output / "results.jsonl")
     measure(arguments, pythons, results, data)

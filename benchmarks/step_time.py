@@ -1,8 +1,8 @@
-"""Step time of `fit` under a tfdist strategy against the same model under a bare tf.distribute strategy.
+"""Compares the step time of `fit` under a strategy of tfdist and under a bare tf.distribute strategy.
 
-In alternating runs; prints the median step time of each run and the ratio of the medians. With MirroredStrategy two
-logical CPUs of one process, with MultiWorkerMirroredStrategy two processes. Keras 3 cannot run on the bare
-MultiWorkerMirroredStrategy:
+Runs alternate between the two. The program prints the median step time of each run and the ratio of the medians.
+MirroredStrategy has two logical CPUs in one process, MultiWorkerMirroredStrategy has two processes. The comparison with
+the bare MultiWorkerMirroredStrategy needs Keras 2, because Keras 3 cannot train under it.
 
     python benchmarks/step_time.py
     TF_USE_LEGACY_KERAS=1 python benchmarks/step_time.py
@@ -24,7 +24,7 @@ WARM_UP = 50
 
 
 def strategy_of(kind: str, name: str) -> Any:
-    """Makes the strategy with tfdist or as one would without."""
+    """Returns the strategy, made by tfdist or directly by TensorFlow."""
     import tensorflow as tf
 
     devices = 2 if name == "mirrored" else None
@@ -40,7 +40,7 @@ def strategy_of(kind: str, name: str) -> Any:
 
 
 def program(kind: str, name: str) -> None:
-    """What each worker runs; the chief prints its median step time in milliseconds."""
+    """Trains in one worker and prints the median step time in milliseconds."""
     strategy = strategy_of(kind, name)
     import tensorflow as tf
 
@@ -92,7 +92,7 @@ def measure(kind: str, name: str) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--runs", type=int, default=5, help="alternating runs of each (default: 5)")
+    parser.add_argument("--runs", type=int, default=5, help="number of alternating runs of each (default: 5)")
     parser.add_argument("--strategy", choices=("mirrored", "multi_worker_mirrored"), default="mirrored")
     parser.add_argument("--program", choices=("tfdist", "bare"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -103,7 +103,7 @@ def main() -> None:
     for run in range(arguments.runs):
         for kind, measured in times.items():
             measured.append(measure(kind, arguments.strategy))
-            print(f"run {run + 1}, {kind}: {measured[-1]:.3f} ms a step", flush=True)
+            print(f"run {run + 1}, {kind}: {measured[-1]:.3f} ms per step", flush=True)
     medians = {kind: statistics.median(measured) for kind, measured in times.items()}
     print(f"medians: tfdist {medians['tfdist']:.3f} ms, bare {medians['bare']:.3f} ms")
     print(f"ratio of medians: {medians['tfdist'] / medians['bare']:.3f}")

@@ -1,8 +1,8 @@
-"""Samples a second of two workers on this machine against one worker that has all of its CPUs, in alternating runs.
+"""Compares the samples per second of two workers on this machine with one worker that has all CPUs.
 
-Shows what the launcher's division of CPU threads is for: with `--threads-per-rank 0` every worker starts as many
-threads as there are CPUs. The model has few parameters, so that it is the CPUs that are shared and not the network;
-`--model cnn` has a million, which two workers exchange at every step.
+Runs alternate. The launcher divides the CPU threads among the workers; with `--threads-per-rank 0` it does not, and
+every worker starts as many threads as there are CPUs. The default model has few parameters, so that the CPUs limit the
+rate and not the network; `--model cnn` has a million parameters, which the two workers exchange in every step.
 
     python benchmarks/two_workers.py
 """
@@ -26,7 +26,7 @@ FLAGS = ("--data=synthetic", "--image_shape=48,48,3", "--num_classes=4", "--glob
 
 
 def convolutions(*, image_shape: tuple[int, int, int], num_classes: int):
-    """A model that computes much and has 20,000 parameters."""
+    """Returns a model with much computation and only 20,000 parameters."""
     import tensorflow as tf
 
     layers = tf.keras.layers
@@ -43,6 +43,7 @@ def convolutions(*, image_shape: tuple[int, int, int], num_classes: int):
 
 
 def measure(options: tuple[str, ...], model: str, scratch: str) -> float:
+    """Runs `tfdist train` in the workers and returns their samples per second."""
     command = [sys.executable, "-m", "tfdist", "launch", *options, "--timeout-seconds", "300", "--log-dir", scratch]
     flags = (*FLAGS, f"--model={model}", f"--model_dir={scratch}/model")
     path = os.pathsep.join(filter(None, (os.path.dirname(os.path.abspath(__file__)), os.environ.get("PYTHONPATH"))))
@@ -55,15 +56,15 @@ def measure(options: tuple[str, ...], model: str, scratch: str) -> float:
     )
     found = re.search(r"samples/s\s+│ ([\d,]+)", ended.stdout)
     if ended.returncode or not found:
-        raise RuntimeError(f"expected a rate, received exit code {ended.returncode}:\n{ended.stderr}")
+        raise RuntimeError(f"expected samples/s in the output, received exit code {ended.returncode}:\n{ended.stderr}")
     return float(found[1].replace(",", ""))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--runs", type=int, default=3, help="alternating runs of each (default: 3)")
+    parser.add_argument("--runs", type=int, default=3, help="number of alternating runs of each (default: 3)")
     parser.add_argument(
-        "--model", default="two_workers:convolutions", help="as for tfdist train (default: %(default)s)"
+        "--model", default="two_workers:convolutions", help="model of tfdist train (default: %(default)s)"
     )
     arguments = parser.parse_args()
     rates: dict[str, list[float]] = {kind: [] for kind in KINDS}

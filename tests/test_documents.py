@@ -10,9 +10,12 @@ from pathlib import Path
 import pytest
 from absl import flags
 
+from tests import mend_table
+from tests.conformance.case import all_cases
 from tests.processes import ROOT, run
 from tfdist.bench import main as bench
 from tfdist.flags import define_flags
+from tfdist.keras_compat.registry import MENDS
 from tfdist.launch.args import parse
 from tfdist.train.cli import check_flags
 
@@ -69,8 +72,13 @@ def test_links_lead_somewhere() -> None:
             assert target.startswith("http") or (document.parent / target).exists(), f"{document.name}: {target}"
 
 
-def test_every_mend_is_documented() -> None:
+def test_the_table_of_mends_is_that_of_the_registry() -> None:
     text = (ROOT / "docs" / "keras.md").read_text()
-    mends = [path.stem for path in (ROOT / "tfdist" / "keras_compat").glob("*.py") if "\nMEND = " in path.read_text()]
-    table = text[text.index("| defect |") :].split("\n\n")[0]
-    assert len(table.splitlines()) - 2 == len(mends)
+    assert mend_table.written(text) == text
+
+
+def test_every_mend_is_described_and_its_rows_are_rows_of_the_conformance_table() -> None:
+    titles = {case.title for case in all_cases().values()}
+    for mend in MENDS:
+        assert mend.defect, mend.name
+        assert set(mend.rows) <= titles, mend.name

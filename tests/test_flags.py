@@ -63,7 +63,7 @@ def parsed(*argv):
 
 @pytest.fixture
 def asked(monkeypatch, four_cpus):
-    """Records what create_strategy is asked for."""
+    """Records the arguments of create_strategy, which builds nothing."""
     from tfdist import strategies
 
     seen = []
@@ -88,7 +88,7 @@ def test_all_groups_fit_together():
 @pytest.mark.parametrize("groups", [("stategy",), ("strategy", "data", "more")])
 def test_an_unknown_group_is_refused(groups):
     unknown = ", ".join(sorted(set(groups) - set(GROUPS)))
-    message = f"expected groups out of strategy, training, program, received {unknown}; name others."
+    message = f"expected groups out of strategy, training, program, received {unknown}."
     values = flags.FlagValues()
     with pytest.raises(ValueError, match=re.escape(message)):
         define_flags(groups=groups, flag_values=values)
@@ -146,11 +146,11 @@ def test_the_other_options_reach_create_strategy(asked):
 
 
 @pytest.mark.parametrize(("argv", "replicas"), [(["--devices=2"], 2), (["--devices=CPU:0,CPU:1,CPU:3"], 3), ([], 1)])
-def test_a_strategy_comes_of_it(argv, replicas, four_cpus, no_surroundings):
+def test_the_strategy_has_the_devices_that_the_flags_name(argv, replicas, four_cpus, no_surroundings):
     assert strategy_from_flags(parsed("--strategy=mirrored", *argv)).num_replicas_in_sync == replicas
 
 
-def test_no_devices_at_all_are_refused(four_cpus, no_surroundings):
+def test_0_devices_are_refused(four_cpus, no_surroundings):
     with pytest.raises(ValueError, match="expected devices to be at least 1, received 0; leave it out for all of them"):
         strategy_from_flags(parsed("--strategy=mirrored", "--devices=0"))
 
@@ -169,6 +169,6 @@ def test_no_devices_at_all_are_refused(four_cpus, no_surroundings):
         "--backward_passes_per_step=0",
     ],
 )
-def test_values_that_mean_nothing_are_refused(argument):
+def test_values_out_of_range_are_refused(argument):
     with pytest.raises(flags.IllegalFlagValueError, match=re.escape(argument.partition("=")[0])):
         parsed(argument)

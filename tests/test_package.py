@@ -11,7 +11,7 @@ import pytest
 import tfdist
 from tfdist import _cli
 
-# Runs a module as `python -m` does and then says how it ended and what it has imported.
+# Runs a module as `python -m` does, and then prints its exit code and the large packages that it has imported.
 RUN = """
 import json, runpy, sys
 
@@ -48,6 +48,7 @@ def test_importing_it_imports_nothing_heavy(children):
         (["tfdist", "-V"], f"tfdist {tfdist.__version__}"),
         (["tfdist", "--help"], "usage: tfdist [--version] [--help] COMMAND ..."),
         (["tfdist", "launch", "--help"], "--workers"),
+        (["tfdist", "bench", "--help"], "  allreduce "),
         (["tfdist", "train", "--help"], "--global_batch_size: "),
         (["tfdist.train", "--help"], "--global_batch_size: "),
     ],
@@ -68,8 +69,13 @@ def test_a_mistaken_flag_is_refused_without_tensorflow(argv, children):
 def test_help_lists_the_commands(argument, capsys):
     assert _cli.main([argument]) == 0
     printed = capsys.readouterr().out
-    for command, what in _cli.COMMANDS.items():
-        assert re.search(rf"^  {command} +{re.escape(what)}$", printed, re.MULTILINE)
+    for command, text in _cli.COMMANDS.items():
+        assert re.search(rf"^  {command} +{re.escape(text)}$", printed, re.MULTILINE)
+
+
+def test_help_names_every_benchmark():
+    named = re.findall(r"\((\w+)\)", _cli.COMMANDS["bench"])
+    assert set(named) == set(importlib.import_module("tfdist.bench").BENCHMARKS)
 
 
 def test_no_command_is_help_and_a_failure(capsys):
@@ -80,7 +86,7 @@ def test_no_command_is_help_and_a_failure(capsys):
 def test_an_unknown_command_is_refused(capsys):
     assert _cli.main(["lunch", "--workers=2"]) == 2
     assert capsys.readouterr().err == (
-        "tfdist: expected a command out of launch, train, bench, received 'lunch'; `tfdist --help` lists them.\n"
+        "tfdist: expected one of the commands launch, train, bench, received 'lunch'; run `tfdist --help`.\n"
     )
 
 

@@ -30,12 +30,15 @@ _ROOMS = (
     "launch",
     "layers",
     "optimizers",
+    "saving",
     "strategies",
     "train",
+    "workers",
 )
 _NAMES = {"AllReduceOptions": "tfdist.allreduce", "create_strategy": "tfdist.strategies"}
 
-__all__ = ["__version__", "AllReduceOptions", "create_strategy", *_ROOMS]
+# All rooms but tfdist.input: `from tfdist import *` would put it in the place of Python's input().
+__all__ = ["__version__", "AllReduceOptions", "create_strategy", *(room for room in _ROOMS if room != "input")]
 
 
 def __getattr__(name: str) -> Any:
@@ -47,4 +50,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *__all__, *_ROOMS})

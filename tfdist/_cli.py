@@ -1,4 +1,4 @@
-"""The `tfdist` command: hands its arguments to the sub-command's own program, importing nothing else."""
+"""The `tfdist` command: imports the sub-command that is asked for, and passes the arguments on to it."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ import sys
 from tfdist._version import __version__
 
 COMMANDS = {
-    "launch": "start a cluster of processes on this machine and watch over it",
-    "train": "train a model: a reference program that takes flags",
-    "bench": "measure: input pipelines",
+    "launch": "start the tasks of a cluster on this machine and watch over them",
+    "train": "train an image classifier on any strategy, configured by flags",
+    "bench": "measure input pipelines (input), sums of gradients (allreduce) and optimizer steps (optimizer)",
 }
 
 
 def usage() -> str:
     """Returns the help text."""
     width = max(map(len, COMMANDS))
-    rows = "\n".join(f"  {name:<{width}}  {what}" for name, what in COMMANDS.items())
+    rows = "\n".join(f"  {name:<{width}}  {text}" for name, text in COMMANDS.items())
     return f"usage: tfdist [--version] [--help] COMMAND ...\n\ncommands:\n{rows}\n\n`tfdist COMMAND --help` says more."
 
 
@@ -33,8 +33,7 @@ def main(argv: list[str] | None = None) -> int:
     command, rest = args[0], args[1:]
     if command not in COMMANDS:
         print(
-            f"tfdist: expected a command out of {', '.join(COMMANDS)}, received {command!r}; "
-            "`tfdist --help` lists them.",
+            f"tfdist: expected one of the commands {', '.join(COMMANDS)}, received {command!r}; run `tfdist --help`.",
             file=sys.stderr,
         )
         return 2

@@ -1,4 +1,4 @@
-"""The names that create_strategy takes; apart, so that flags can list them without importing TensorFlow."""
+"""Names of the strategies that create_strategy builds, kept apart so that flags list them without TensorFlow."""
 
 STRATEGY_NAMES = (
     "auto",

@@ -1,7 +1,7 @@
 """The workers that train one model together: how many there are, which one this is, and what they tell each other.
 
-Every function that exchanges something is collective: all workers call it, in the same order. A worker that waits longer
-than a minute says in the log what it waits for.
+Every function that exchanges something is collective: all workers call it, in the same order. A worker that waits
+longer than a minute says in the log what it waits for.
 """
 
 from __future__ import annotations

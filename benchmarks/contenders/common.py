@@ -1,4 +1,4 @@
-"""What every contender of slow_network.py shares: the data, its order, the measure, and how results are said."""
+"""Code that all contenders of slow_network.py share: arguments, order of the records, initial weights, measurement."""
 
 from __future__ import annotations
 
@@ -19,93 +19,109 @@ WARMUP_STEPS = 4
 EVALUATE_EVERY = 39
 
 
-def arguments() -> argparse.Namespace:
+def parse_arguments() -> argparse.Namespace:
+    """Returns the arguments that slow_network.py passes to every contender."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--method", required=True)
     parser.add_argument("--rank", type=int, required=True)
-    parser.add_argument("--addresses", required=True, help="of all ranks, with commas")
+    parser.add_argument("--addresses", required=True, help="IP addresses of all ranks, separated by commas")
     parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--folder", type=Path, required=True, help="shared by the ranks, empty")
-    parser.add_argument("--batch", type=int, required=True, help="rows of all ranks together")
-    parser.add_argument("--steps", type=int, required=True, help="to be timed; 0 trains for --epochs")
+    parser.add_argument("--folder", type=Path, required=True, help="empty folder that all ranks share")
+    parser.add_argument("--batch", type=int, required=True, help="global batch size of all ranks")
+    parser.add_argument("--steps", type=int, required=True, help="number of timed steps; 0 trains for --epochs")
     parser.add_argument("--epochs", type=int, default=0)
     parser.add_argument("--layers", type=int, nargs="+", default=[2048, 2048], help="widths of the hidden layers")
     return parser.parse_args()
 
 
-def own_rows(found: argparse.Namespace, rows: int) -> Iterator[np.ndarray]:
-    """The row numbers of this rank in every global batch, in an order that is the same for every contender."""
-    workers = len(found.addresses.split(","))
-    own = found.batch // workers
+def own_rows(arguments: argparse.Namespace, rows: int) -> Iterator[np.ndarray]:
+    """Yields this rank's row numbers of every global batch, in an order that all contenders share.
+
+    Args:
+        arguments: the contender's arguments.
+        rows: number of rows of the training set.
+    """
+    workers = len(arguments.addresses.split(","))
+    own = arguments.batch // workers
     epoch = 0
     while True:
         order = np.random.default_rng(epoch).permutation(rows)
-        for first in range(0, rows - found.batch + 1, found.batch):
-            batch = order[first : first + found.batch]
-            yield batch[found.rank * own : (found.rank + 1) * own].astype(np.int32)
+        for first in range(0, rows - arguments.batch + 1, arguments.batch):
+            batch = order[first : first + arguments.batch]
+            yield batch[arguments.rank * own : (arguments.rank + 1) * own].astype(np.int32)
         epoch += 1
 
 
-def sizes(found: argparse.Namespace) -> list[tuple[int, int]]:
-    """Rows and columns of the kernels."""
-    return list(itertools.pairwise((INPUTS, *found.layers, CLASSES)))
+def kernel_shapes(arguments: argparse.Namespace) -> list[tuple[int, int]]:
+    """Returns the shapes of the kernels, first layer first."""
+    return list(itertools.pairwise((INPUTS, *arguments.layers, CLASSES)))
 
 
-def initial_weights(found: argparse.Namespace) -> list[np.ndarray]:
-    """Kernels and biases in turn, as Keras draws them."""
+def initial_weights(arguments: argparse.Namespace) -> list[np.ndarray]:
+    """Returns kernel and bias of every layer, drawn from Keras's default distributions."""
     rng = np.random.default_rng(0)
     weights = []
-    for rows, columns in sizes(found):
+    for rows, columns in kernel_shapes(arguments):
         bound = np.sqrt(6 / (rows + columns))
         weights += [rng.uniform(-bound, bound, (rows, columns)).astype(np.float32), np.zeros(columns, np.float32)]
     return weights
 
 
 def bytes_sent() -> int:
-    line = next(one for one in Path("/proc/net/dev").read_text().splitlines() if one.strip().startswith("eth0:"))
+    """Returns how many bytes eth0 has sent, including headers."""
+    lines = Path("/proc/net/dev").read_text().splitlines()
+    line = next(line for line in lines if line.strip().startswith("eth0:"))
     return int(line.partition(":")[2].split()[8])
 
 
-def total_steps(found: argparse.Namespace, rows: int) -> int:
-    """How many steps are made, over which the rate goes down to 0 in a line."""
-    return found.steps + WARMUP_STEPS if found.steps else found.epochs * (rows // found.batch)
+def total_steps(arguments: argparse.Namespace, rows: int) -> int:
+    """Returns the number of steps over which the learning rate decays linearly to 0.
+
+    Args:
+        arguments: the contender's arguments.
+        rows: number of rows of the training set.
+    """
+    if arguments.steps:
+        return arguments.steps + WARMUP_STEPS
+    return arguments.epochs * (rows // arguments.batch)
 
 
 def run(
-    found: argparse.Namespace,
+    arguments: argparse.Namespace,
     rows: int,
     step: Callable[[np.ndarray], Any],
     finish: Callable[[], Any],
     accuracy: Callable[[], float],
 ) -> None:
-    """Trains, and says seconds and bytes of a step, or the accuracy every so many steps.
+    """Trains and prints the seconds and bytes of a step, or, without --steps, the accuracy every 39 steps.
 
     Args:
-        found: the arguments.
-        rows: of the training set.
-        step: trains on rows; may return before it is done.
-        finish: waits until all steps are done.
-        accuracy: on the test set.
+        arguments: the contender's arguments.
+        rows: number of rows of the training set.
+        step: trains on the rows of the given numbers; may return before the step has ended.
+        finish: waits until all steps have ended.
+        accuracy: returns the accuracy on the test set.
     """
-    batches = own_rows(found, rows)
-    for _ in range(WARMUP_STEPS if found.steps else 0):
+    batches = own_rows(arguments, rows)
+    for _ in range(WARMUP_STEPS if arguments.steps else 0):
         step(next(batches))
     finish()
-    if found.steps:
+    if arguments.steps:
         before, begin = bytes_sent(), time.perf_counter()
-        for _ in range(found.steps):
+        for _ in range(arguments.steps):
             step(next(batches))
         finish()
-        seconds = (time.perf_counter() - begin) / found.steps
-        say(seconds=seconds, bytes=(bytes_sent() - before) / found.steps)
+        seconds = (time.perf_counter() - begin) / arguments.steps
+        print_result(seconds=seconds, bytes=(bytes_sent() - before) / arguments.steps)
         return
-    total = total_steps(found, rows)
+    total = total_steps(arguments, rows)
     for number in range(1, total + 1):
         step(next(batches))
-        # Replicas are alike: one looks, the others wait for it in the next sum.
-        if found.rank == 0 and (number % EVALUATE_EVERY == 0 or number == total):
-            say(step=number, accuracy=accuracy())
+        # All replicas have equal weights: rank 0 evaluates, and the others wait for it in the next all-reduce.
+        if arguments.rank == 0 and (number % EVALUATE_EVERY == 0 or number == total):
+            print_result(step=number, accuracy=accuracy())
 
 
-def say(**result: float) -> None:
+def print_result(**result: float) -> None:
+    """Prints a line that slow_network.py reads."""
     print("RESULT", json.dumps(result), flush=True)

@@ -1,4 +1,4 @@
-"""A rank that trains with tf.distribute: stock, or tfdist as the method says."""
+"""A rank that trains with plain tf.distribute (method "stock") or with tfdist (method "tfdist ...")."""
 
 from __future__ import annotations
 
@@ -6,17 +6,18 @@ import json
 import os
 
 import numpy as np
-from common import arguments, run
+from common import parse_arguments, run
 
-found = arguments()
-addresses = found.addresses.split(",")
-kind, _, method = found.method.partition(" ")
+arguments = parse_arguments()
+addresses = arguments.addresses.split(",")
+kind, _, method = arguments.method.partition(" ")
 if method == "alone":
-    # Its share of the rows, and nobody to sum with.
-    addresses, task = [addresses[found.rank]], {"type": "worker", "index": 0}
+    # The rank trains on its share of the rows in a cluster of one worker, so that there is no all-reduce.
+    addresses, task = [addresses[arguments.rank]], {"type": "worker", "index": 0}
 else:
-    task = {"type": "worker", "index": found.rank}
-os.environ["TF_CONFIG"] = json.dumps({"cluster": {"worker": [f"{one}:5000" for one in addresses]}, "task": task})
+    task = {"type": "worker", "index": arguments.rank}
+cluster = {"worker": [f"{address}:5000" for address in addresses]}
+os.environ["TF_CONFIG"] = json.dumps({"cluster": cluster, "task": task})
 if kind == "stock":
     import tensorflow as tf
 
@@ -27,16 +28,16 @@ else:
     strategy = tfdist.create_strategy("multi_worker_mirrored")
     import tensorflow as tf
 
-from network import Data, build  # noqa: E402  The strategy comes before any tensor.
+from network import Data, build  # noqa: E402  It makes tensors, and the strategy must be created before them.
 
-data = Data(found)
+data = Data(arguments)
 with strategy.scope():
-    model, optimizer = build(found, data.rows)
+    model, optimizer = build(arguments, data.rows)
     if kind == "tfdist" and method not in ("bare", "alone"):
         from tfdist import AllReduceOptions
         from tfdist.optimizers import DistributedOptimizer
 
-        # One pack: larger than all gradients together.
+        # Packs of 1 GiB are larger than all gradients together, which makes one pack.
         options = {"bytes_per_pack": 1 << 30} if method == "one-pack" else {"compression": method or "none"}
         optimizer = DistributedOptimizer(optimizer, all_reduce=AllReduceOptions(**options))
     optimizer.build(model.trainable_variables)
@@ -48,7 +49,7 @@ def step(rows: tf.Tensor) -> tf.Tensor:
     def replica(rows: tf.Tensor) -> tf.Tensor:
         images, labels = data.batch(rows)
         with tf.GradientTape() as tape:
-            loss = tf.reduce_sum(losses(labels, model(images, training=True))) / found.batch
+            loss = tf.reduce_sum(losses(labels, model(images, training=True))) / arguments.batch
         variables = model.trainable_variables
         optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))
         return loss
@@ -67,7 +68,7 @@ def finish() -> None:
     float(strategy.experimental_local_results(last[0])[0])
 
 
-run(found, data.rows, one_step, finish, data.accuracy_of(model))
-# The end of one is an error for the other, who may not be there yet.
+run(arguments, data.rows, one_step, finish, data.accuracy_of(model))
+# A worker that exits makes the others fail: all wait here until the last one has ended its steps.
 strategy.reduce("SUM", strategy.run(lambda: tf.ones([])), axis=None).numpy()
 os._exit(0)

@@ -1,4 +1,4 @@
-"""A rank that trains with torch's DistributedDataParallel over Gloo; a communication hook if the method names one."""
+"""A rank that trains with torch's DistributedDataParallel over Gloo, and the communication hook of the method."""
 
 from __future__ import annotations
 
@@ -6,25 +6,25 @@ import os
 
 import numpy as np
 import torch
-from common import LEARNING_RATE, MOMENTUM, arguments, initial_weights, run, sizes, total_steps
+from common import LEARNING_RATE, MOMENTUM, initial_weights, kernel_shapes, parse_arguments, run, total_steps
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 from torch.nn.parallel import DistributedDataParallel
 
-found = arguments()
-addresses = found.addresses.split(",")
+arguments = parse_arguments()
+addresses = arguments.addresses.split(",")
 os.environ["GLOO_SOCKET_IFNAME"] = "eth0"
 torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
 torch.distributed.init_process_group(
-    "gloo", init_method=f"tcp://{addresses[0]}:5001", rank=found.rank, world_size=len(addresses)
+    "gloo", init_method=f"tcp://{addresses[0]}:5001", rank=arguments.rank, world_size=len(addresses)
 )
-linear = [torch.nn.Linear(*size) for size in sizes(found)]
-weights = initial_weights(found)
+linear = [torch.nn.Linear(*shape) for shape in kernel_shapes(arguments)]
+weights = initial_weights(arguments)
 with torch.no_grad():
     for i, layer in enumerate(linear):
         layer.weight.copy_(torch.from_numpy(weights[2 * i].T.copy()))
         layer.bias.copy_(torch.from_numpy(weights[2 * i + 1]))
-hook = found.method.partition(" ")[2]
-# One bucket for the PowerSGD hook: with several, its collectives meet in another order on each rank, and Gloo fails.
+hook = arguments.method.partition(" ")[2]
+# The PowerSGD hook gets one bucket: with several, each rank starts their collectives in another order, and Gloo fails.
 options = {"bucket_cap_mb": 100} if hook.startswith("powersgd") else {}
 hidden = [module for layer in linear[:-1] for module in (layer, torch.nn.ReLU())]
 model = DistributedDataParallel(torch.nn.Sequential(*hidden, linear[-1]), **options)
@@ -32,14 +32,14 @@ if hook == "fp16":
     model.register_comm_hook(None, default_hooks.fp16_compress_hook)
 elif hook.startswith("powersgd"):
     rank = int(hook.partition(":")[2])
-    # From the second step, as soon as it can: its default sends float32 for a thousand.
+    # The hook cannot compress before the second step; by default it sends float32 in the first thousand steps.
     state = powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=rank, start_powerSGD_iter=2)
     model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
 optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE, momentum=MOMENTUM)
 loss_of = torch.nn.CrossEntropyLoss()
-data = np.load(found.data)
+data = np.load(arguments.data)
 images, labels, test_images, test_labels = (torch.from_numpy(data[name]) for name in ("x", "y", "test_x", "test_y"))
-steps = total_steps(found, len(images))
+steps = total_steps(arguments, len(images))
 schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, total_iters=steps)
 
 
@@ -60,6 +60,6 @@ def accuracy() -> float:
         return float((model.module(scaled(test_images)).argmax(1) == test_labels).double().mean())
 
 
-run(found, len(images), step, lambda: None, accuracy)
+run(arguments, len(images), step, lambda: None, accuracy)
 torch.distributed.barrier()
 os._exit(0)

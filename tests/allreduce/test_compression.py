@@ -23,8 +23,7 @@ import tfdist
 name, devices, spoilt = sys.argv[1], int(sys.argv[2]), sys.argv[3]
 strategy = tfdist.create_strategy(name, devices=devices) if devices else tfdist.create_strategy(name)
 import tensorflow as tf
-from tfdist.allreduce import BF16, FP16, ErrorFeedback, PowerSGD, Threshold, TopK
-from tfdist.allreduce.streams import Streams
+from tfdist.allreduce import BF16, FP16, CompressionState, ErrorFeedback, PowerSGD, Streams, Threshold, TopK
 
 COMPRESSIONS = {
     "fp16": FP16(), "bf16": BF16(), "topk": TopK(0.02), "topk warmup": TopK(0.01, warmup_steps=3),
@@ -40,12 +39,17 @@ def of_each(make):
 for key, inner in COMPRESSIONS.items():
     compression = ErrorFeedback(inner)
     shapes = [shape for shape in SHAPES if compression.takes(shape)]
-    kept = {one.name: of_each(lambda i: tf.constant(one.initial)) for one in compression.variables(shapes)}
+    first = compression.initial_state(shapes)
+    parts = (first.of_gradients, first.shared, first.residuals)
+    state = tf.nest.map_structure(lambda value: of_each(lambda i: tf.constant(value)), parts)
 
     @tf.function
-    def step(gradients, kept):
-        found = compression.exchange(gradients, kept, Streams())
-        return found.totals, found.left, found.kept
+    def step(gradients, state):
+        of_gradients, shared, residuals = state
+        state = CompressionState(of_gradients=of_gradients, shared=shared, residuals=residuals)
+        found = compression.exchange(gradients, state, Streams())
+        after = (found.state.of_gradients, found.state.shared, found.state.residuals)
+        return found.totals, found.residuals, after
 
     for number in range(5 if not spoilt else 1):
         def gradient(i, position):
@@ -56,12 +60,11 @@ for key, inner in COMPRESSIONS.items():
             return tf.constant(values)
 
         gradients = [of_each(lambda i: gradient(i, position)) for position in range(len(shapes))]
-        before = kept
-        totals, left, after = strategy.run(step, args=(gradients, kept))
-        kept = {**kept, **after}
+        before = state
+        totals, left, state = strategy.run(step, args=(gradients, state))
         local = strategy.experimental_local_results
         lists = lambda values: [[np.asarray(one, "float64").ravel().tolist() for one in local(v)] for v in values]
-        residuals = [before[f"residual{i}"] for i in range(len(shapes))]
+        residuals = before[2]
         if spoilt:
             print("RESULT", json.dumps({"key": key, "finite": bool(np.isfinite(sum(map(np.sum, lists(totals)))))}))
         else:

@@ -42,7 +42,7 @@ def test_every_optimizer_is_measured_with_and_without_jit_compile(monkeypatch):
     assert all(row["milliseconds"] > 0 and row["limit"] > 0 for row in rows)
 
 
-def test_the_table_says_every_number():
+def test_the_table_shows_every_number():
     console = Console(width=120, color_system=None)
     with console.capture() as capture:
         console.print(bench_optimizer.table(ROWS))
@@ -51,7 +51,7 @@ def test_the_table_says_every_number():
     ]
 
 
-def test_results_are_kept(tmp_path, monkeypatch, capsys):
+def test_results_are_written_and_printed(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(bench_optimizer, "measure", lambda *args: ROWS)
     assert bench.main(["optimizer", "--model", "resnet50", "--output", str(tmp_path / "out")]) == 0
     assert json.loads((tmp_path / "out" / "optimizer.json").read_text()) == ROWS
@@ -59,8 +59,8 @@ def test_results_are_kept(tmp_path, monkeypatch, capsys):
     assert "LAMB" in capsys.readouterr().out
 
 
-def test_nothing_to_measure_is_refused(capsys):
+def test_numbers_below_one_are_refused(capsys):
     with pytest.raises(SystemExit) as ended:
         bench.main(["optimizer", "--runs", "0"])
     assert ended.value.code == 2
-    assert "expected --runs and --steps of at least 1" in capsys.readouterr().err
+    assert "expected --runs and --steps to be at least 1, received --runs 0 --steps 3." in capsys.readouterr().err

@@ -54,10 +54,30 @@ def test_single_process():
 def test_roles(jobs, task_type, task_index, expected):
     config = make(jobs, task_type, task_index)
     assert (config.num_workers, config.is_chief, config.is_coordinator, config.address) == expected
-    assert config.is_distributed
     assert config.task_name == f"{task_type} {task_index}"
     assert config.has_parameter_servers == ("ps" in jobs)
     assert config.is_evaluator == (task_type == "evaluator")
+
+
+@pytest.mark.parametrize(
+    ("jobs", "task_type", "indices", "distributed"),
+    [
+        ({"worker": ["a:1"]}, "worker", {}, False),
+        ({"chief": ["c:1"]}, "chief", {}, False),
+        ({"worker": ["a:1"], "evaluator": ["e:1"]}, "worker", {}, False),
+        ({"worker": ["a:1"], "evaluator": ["e:1"]}, "evaluator", {}, False),
+        ({"worker": ["a:1"]}, "evaluator", {}, False),
+        (WORKERS, "worker", {}, True),
+        (WORKERS, "evaluator", {}, True),
+        ({"chief": ["c:1"], "worker": ["a:1"]}, "chief", {}, True),
+        (PS, "ps", {}, True),
+        # A task that knows only its own address, and yet has index 1: there is a task with index 0.
+        ({"worker": ["b:1"]}, "worker", {"worker": [1]}, True),
+    ],
+)
+def test_a_cluster_is_distributed_if_more_than_one_process_trains(jobs, task_type, indices, distributed):
+    task_index = indices.get(task_type, [0])[0]
+    assert make(jobs, task_type, task_index, indices=indices).is_distributed is distributed
 
 
 def test_peers_are_all_others_but_the_evaluator():
@@ -116,25 +136,25 @@ BAD = [
     (
         {"trainer": ["a:1"]},
         ("trainer", 0),
-        "expected the jobs in cluster out of chief, master, worker, ps, evaluator, received 'trainer'; "
-        "rename it or leave it out.",
+        "expected the jobs in cluster to be among chief, master, worker, ps, evaluator, received 'trainer'; "
+        "rename or remove this job.",
     ),
     (
         {"chief": ["a:1"], "master": ["b:1"]},
         ("chief", 0),
-        "expected cluster to have one of chief and master, which mean the same, received both; leave one out.",
+        "expected cluster to have either chief or master, which mean the same, received both; remove one of them.",
     ),
     (
         {"chief": ["a:1", "b:1"]},
         ("chief", 0),
         "expected cluster.chief to have one address, since a cluster has one chief, received 2: ['a:1', 'b:1']; "
-        "keep one of them.",
+        "remove all but one.",
     ),
     (
         {"worker": ["a:1"], "evaluator": ["b:1", "c:1"]},
         ("worker", 0),
         "expected cluster.evaluator to have one address, since a cluster has one evaluator, "
-        "received 2: ['b:1', 'c:1']; keep one of them.",
+        "received 2: ['b:1', 'c:1']; remove all but one.",
     ),
     (
         {"worker": ["a:1", "b:1", "A:1"]},
@@ -151,7 +171,7 @@ BAD = [
     (
         {"worker": ["a:1"], "ps": ["b:1"]},
         ("worker", 0),
-        "expected cluster to have a chief, which coordinates a cluster with ps, received worker, ps; "
+        "expected cluster to have a chief, which coordinates the workers and ps, received worker, ps; "
         "add cluster.chief with one address.",
     ),
     (
@@ -169,50 +189,51 @@ BAD = [
     (
         {"worker": ["a:1"]},
         ("trainer", 0),
-        "expected task.type out of chief, master, worker, ps, evaluator, received 'trainer'; correct the task type.",
+        "expected task.type to be one of chief, master, worker, ps, evaluator, received 'trainer'.",
     ),
     (
         {"worker": ["a:1"]},
         ("chief", 0),
-        "expected task.type out of the jobs in cluster (worker), received 'chief'; "
+        "expected task.type to be one of the jobs in cluster (worker), received 'chief'; "
         "add cluster.chief with at least one address or correct the task type.",
     ),
     (
         {},
         ("worker", 0),
-        "expected task.type out of the jobs in cluster (there are none), received 'worker'; "
+        "expected task.type to be one of the jobs in cluster (there are none), received 'worker'; "
         "add cluster.worker with at least one address or correct the task type.",
     ),
     (
         {"worker": ["a:1"]},
         (None, 0),
-        "expected task.type out of the jobs in cluster (worker), received None; say which task this process is.",
+        "expected task.type to be one of the jobs in cluster (worker), received None; "
+        "set the task type and index of this process.",
     ),
     (
         {},
         (None, 1),
-        "expected task.index to be 0 for a single process, received 1; list the processes in cluster.",
+        "expected task.index to be 0 for a single process, received 1; list all processes in cluster.",
     ),
     (
         {"worker": ["a:1", "b:1"]},
         ("worker", 2),
-        "expected task.index to be one of cluster.worker, which has 0 to 1, received 2; "
+        "expected task.index to be an index of cluster.worker, which has 0 to 1, received 2; "
         "correct the index or add the address of this task.",
     ),
     (
         {"worker": ["a:1"]},
         ("worker", -1),
-        "expected task.index to be an integer from 0 on, received -1; write the index of this task.",
+        "expected task.index to be an integer of at least 0, received -1.",
     ),
     (
         {"worker": ["a:1"]},
         ("worker", False),
-        "expected task.index to be an integer from 0 on, received False; write the index of this task.",
+        "expected task.index to be an integer of at least 0, received False.",
     ),
     (
         {"worker": ["a:1"]},
         ("worker", 0.0),
-        "expected task.index to be an integer from 0 on, received 0.0; write the index of this task.",
+        "expected task.index to be an integer of at least 0, received 0.0.",
     ),
     (
         {"chief": ["a:1"], "worker": []},
@@ -242,14 +263,14 @@ def test_refuses(jobs, task, message):
 
 @pytest.mark.parametrize("own", [[1], [1, 1], [1, 2, 3]])
 def test_refuses_indices_that_do_not_fit(own):
-    with pytest.raises(ValueError, match=r"expected one index of its own for every address of cluster\.worker"):
+    with pytest.raises(ValueError, match=r"expected a different index for each address of cluster\.worker"):
         make(WORKERS, "worker", 1, indices={"worker": own})
 
 
 def test_refuses_indices_of_no_job_and_indices_that_are_none():
-    with pytest.raises(ValueError, match=r"every address of cluster\.ps"):
+    with pytest.raises(ValueError, match=r"each address of cluster\.ps"):
         make(WORKERS, "worker", indices={"ps": [1]})
-    with pytest.raises(ValueError, match=r"the indices of cluster\.worker to be an integer from 0 on, received True"):
+    with pytest.raises(ValueError, match=r"the indices of cluster\.worker to be an integer .* received True"):
         make({"worker": ["a:1"]}, "worker", indices={"worker": [True]})
 
 

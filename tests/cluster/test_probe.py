@@ -12,18 +12,18 @@ FAST = 5.0
 
 def test_somebody_listens(server):
     _, port = server()
-    assert probe.attempt(f"127.0.0.1:{port}", timeout_seconds=FAST) is None
-    assert probe.attempt(f"localhost:{port}", timeout_seconds=FAST) is None
+    assert probe.probe_address(f"127.0.0.1:{port}", timeout_seconds=FAST) is None
+    assert probe.probe_address(f"localhost:{port}", timeout_seconds=FAST) is None
 
 
 def test_nobody_listens(held_ports):
     (port,) = held_ports()
-    assert probe.attempt(f"127.0.0.1:{port}", timeout_seconds=FAST) == "connection refused"
-    assert probe.attempt(f"localhost:{port}", timeout_seconds=FAST) == "connection refused"
+    assert probe.probe_address(f"127.0.0.1:{port}", timeout_seconds=FAST) == "connection refused"
+    assert probe.probe_address(f"localhost:{port}", timeout_seconds=FAST) == "connection refused"
 
 
 def test_a_name_no_resolver_takes():
-    assert probe.attempt("a..b:2222", timeout_seconds=FAST) == "name does not resolve"
+    assert probe.probe_address("a..b:2222", timeout_seconds=FAST) == "name does not resolve"
 
 
 def test_a_name_the_resolver_does_not_know(monkeypatch):
@@ -31,7 +31,7 @@ def test_a_name_the_resolver_does_not_know(monkeypatch):
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
     monkeypatch.setattr(probe.socket, "getaddrinfo", unknown)
-    assert probe.attempt("worker-7:2222", timeout_seconds=FAST) == "name does not resolve"
+    assert probe.probe_address("worker-7:2222", timeout_seconds=FAST) == "name does not resolve"
 
 
 class FakeConnection(socket.socket):
@@ -54,7 +54,7 @@ class FakeConnection(socket.socket):
 def test_reasons(monkeypatch, outcome, reason):
     monkeypatch.setattr(FakeConnection, "outcome", outcome, raising=False)
     monkeypatch.setattr(probe.socket, "socket", FakeConnection)
-    assert probe.attempt("127.0.0.1:1", timeout_seconds=FAST) == reason
+    assert probe.probe_address("127.0.0.1:1", timeout_seconds=FAST) == reason
 
 
 def test_a_refusal_says_more_than_a_family_without_a_route(held_ports, monkeypatch):
@@ -70,7 +70,7 @@ def test_a_refusal_says_more_than_a_family_without_a_route(held_ports, monkeypat
     found = [(*kind, ("127.0.0.1", port)), (*kind, ("127.0.0.2", port))]
     monkeypatch.setattr(probe.socket, "getaddrinfo", lambda *args, **kwargs: found)
     monkeypatch.setattr(probe.socket, "socket", NoIpv6)
-    assert probe.attempt("two:1", timeout_seconds=FAST) == "connection refused"
+    assert probe.probe_address("two:1", timeout_seconds=FAST) == "connection refused"
 
 
 def test_the_second_address_of_a_name_is_tried(server, held_ports, monkeypatch):
@@ -78,7 +78,7 @@ def test_the_second_address_of_a_name_is_tried(server, held_ports, monkeypatch):
     kind = (socket.AF_INET, socket.SOCK_STREAM, 0, "")
     found = [(*kind, ("127.0.0.1", closed)), (*kind, ("127.0.0.1", port))]
     monkeypatch.setattr(probe.socket, "getaddrinfo", lambda *args, **kwargs: found)
-    assert probe.attempt("two:1", timeout_seconds=FAST) is None
+    assert probe.probe_address("two:1", timeout_seconds=FAST) is None
 
 
 def test_a_connection_to_itself_is_no_answer(held_ports, monkeypatch):
@@ -93,7 +93,7 @@ def test_a_connection_to_itself_is_no_answer(held_ports, monkeypatch):
             connected.append(self.getpeername())
 
     monkeypatch.setattr(probe.socket, "socket", SamePort)
-    assert probe.attempt(f"127.0.0.1:{port}", timeout_seconds=FAST) == "connection refused"
+    assert probe.probe_address(f"127.0.0.1:{port}", timeout_seconds=FAST) == "connection refused"
     assert connected == [("127.0.0.1", port)]
     # And it leaves nothing behind that would keep the port from the task it belongs to.
     monkeypatch.undo()
@@ -106,7 +106,7 @@ def test_a_connection_to_itself_is_no_answer(held_ports, monkeypatch):
 def test_staying_open_is_told_from_closing_at_once(server, background):
     opened, port = server()
     address = f"127.0.0.1:{port}"
-    assert probe.attempt(address, timeout_seconds=FAST, must_stay_open=True) is None
+    assert probe.probe_address(address, timeout_seconds=FAST, must_stay_open=True) is None
 
     def greet(data):
         connection, _ = opened.accept()
@@ -117,8 +117,8 @@ def test_staying_open_is_told_from_closing_at_once(server, background):
     opened.accept()[0].close()
     opened.settimeout(FAST)
     done = background(greet, b"")
-    assert probe.attempt(address, timeout_seconds=FAST, must_stay_open=True) == "connection refused"
+    assert probe.probe_address(address, timeout_seconds=FAST, must_stay_open=True) == "connection refused"
     done.result(FAST)
     done = background(greet, b"settings")
-    assert probe.attempt(address, timeout_seconds=FAST, must_stay_open=True) is None
+    assert probe.probe_address(address, timeout_seconds=FAST, must_stay_open=True) is None
     done.result(FAST)

@@ -47,7 +47,7 @@ def test_known_fields_are_ignored_and_unknown_ones_with_a_warning(caplog, monkey
     assert read(cluster=WORKERS, task={**task("worker"), "trial": "1"}, **known).num_workers == 2
     assert caplog.messages == []
     assert read(cluster=WORKERS, task=task("worker"), clutser={}, zone=1).num_workers == 2
-    assert caplog.messages == ["TF_CONFIG has fields that are not known and are ignored: clutser, zone."]
+    assert caplog.messages == ["TF_CONFIG has unknown fields, which are ignored: clutser, zone."]
 
 
 def test_kubeflow_dynamic_worker_lists_itself_and_the_ps():
@@ -73,7 +73,7 @@ def test_kubeflow_dynamic_worker_without_ps_writes_null():
 
 
 def test_kubeflow_dynamic_worker_tells_a_chief_nothing():
-    with pytest.raises(ValueError, match=r"out of the jobs in cluster \(there are none\), received 'chief'"):
+    with pytest.raises(ValueError, match=r"one of the jobs in cluster \(there are none\), received 'chief'"):
         read(sparseCluster={"worker": {}, "ps": []}, task=task("chief"))
 
 
@@ -250,9 +250,7 @@ def test_refuses(text, message):
 def test_refuses_an_index(index):
     with pytest.raises(ValueError) as caught:
         read(cluster=WORKERS, task=task("worker", index))
-    assert str(caught.value) == (
-        f"TF_CONFIG: expected task.index to be an integer from 0 on, received {index!r}; write the index of this task."
-    )
+    assert str(caught.value) == (f"TF_CONFIG: expected task.index to be an integer of at least 0, received {index!r}.")
 
 
 def test_refuses_a_missing_environment(environment):

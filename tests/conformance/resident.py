@@ -71,7 +71,9 @@ def tfdist_strategy(topology: Topology) -> Any:
 
     takes_devices = topology.strategy in ("mirrored", "central_storage", "multi_worker_mirrored")
     return tfdist.create_strategy(
-        topology.strategy, devices=topology.devices if takes_devices else None, startup_timeout_seconds=60
+        topology.strategy,
+        devices=topology.devices if takes_devices else None,
+        startup_timeout_seconds=60 if topology.workers > 1 or topology.ps else None,
     )
 
 

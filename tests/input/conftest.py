@@ -2,7 +2,29 @@ from __future__ import annotations
 
 import pytest
 
+from tfdist.input import write_tfrecords
+
 
 @pytest.fixture(autouse=True)
 def _tensorflow(four_cpus, no_surroundings):
-    """Every test here runs in a process whose TensorFlow has four logical CPUs, and that knows of no cluster."""
+    """Runs every test of this folder with four logical CPUs, and without environment variables of a cluster."""
+
+
+@pytest.fixture
+def write(tmp_path):
+    """A function that writes the numbers below `count` to TFRecord files, and returns their names."""
+
+    def write(count, num_shards=1):
+        return write_tfrecords((b"%d" % i for i in range(count)), str(tmp_path / "numbers"), num_shards=num_shards)
+
+    return write
+
+
+@pytest.fixture
+def unequal(tmp_path):
+    """Files of 50, 3, 0, 120, 64, 65, 1, 200 and 77 records, which are the numbers below 580 in order."""
+    files, total = [], 0
+    for i, size in enumerate([50, 3, 0, 120, 64, 65, 1, 200, 77]):
+        files += write_tfrecords((b"%d" % j for j in range(total, total + size)), f"{tmp_path}/f{i}", num_shards=1)
+        total += size
+    return files

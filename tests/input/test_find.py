@@ -1,4 +1,4 @@
-"""Workers agree on what they have found, or all of them say that they do not."""
+"""Workers count files together, and all of them raise an error if one worker finds other files or a broken file."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from tfdist.input.read import Source
 
 
 def on_workers(found):
-    """Counts the files that each worker has found; arrays are added up once all workers have brought one."""
+    """Runs count_files in one thread for each worker, and returns the result or the error of each."""
     count = len(found)
     barrier, brought, results = threading.Barrier(count, timeout=30), [None] * count, [None] * count
 
     def work(worker):
-        def agree(array):
+        def sum_over_workers(array):
             brought[worker] = array
             barrier.wait()
             total = np.sum(brought, axis=0)
@@ -26,7 +26,9 @@ def on_workers(found):
             return total
 
         try:
-            results[worker] = count_files(found[worker], Source(), agree=agree, worker=worker, num_workers=count)
+            results[worker] = count_files(
+                found[worker], Source(), sum_over_workers=sum_over_workers, worker=worker, num_workers=count
+            )
         except ValueError as error:
             results[worker] = error
 
@@ -44,16 +46,16 @@ def folder(tmp_path):
     return tmp_path
 
 
-def test_each_counts_a_part(folder):
+def test_each_worker_counts_a_part_of_the_files(folder):
     (folder / "data.index.json").unlink()
     found = find_files(str(folder / "data-*"))
     for known, _, how in on_workers([found, found]):
         assert [file.records for file in known] == [9, 8, 8]
-        assert how == "counts that the workers shared"
+        assert how == "counted by all workers"
 
 
-def test_an_index_that_one_worker_lacks(folder):
-    """The same names and sizes: as if the index were on one worker's disk only."""
+def test_all_workers_count_if_one_of_them_lacks_an_index(folder):
+    """Both workers count, as if the index were on the disk of one worker only."""
     from tfdist.input import find
 
     found = find_files(str(folder / "data-*"))
@@ -61,7 +63,7 @@ def test_an_index_that_one_worker_lacks(folder):
     stock = find.read_indexes
 
     def read_indexes(names):
-        # The first thread to ask has none.
+        # The first thread that asks gets no index.
         known.setdefault("without", threading.get_ident())
         return {} if known["without"] == threading.get_ident() else stock(names)
 
@@ -73,19 +75,19 @@ def test_an_index_that_one_worker_lacks(folder):
     assert [[file.records for file in result[0]] for result in results] == [[9, 8, 8]] * 2
 
 
-def test_other_files_are_said_on_every_worker(folder):
+def test_different_files_are_refused_on_every_worker(folder):
     found = find_files(str(folder / "data-*"))
     for error in on_workers([found, found[:2]]):
         assert str(error) == (
-            "expected the same files on every worker, received 3 on worker 0 and 2 on worker 1, or other names or "
-            "sizes; give all workers the same files."
+            "expected the same files on every worker, received 3 files on worker 0 and 2 files on worker 1, or other "
+            "names or sizes; give all workers the same files."
         )
 
 
-def test_a_truncated_file_is_said_on_every_worker(folder):
+def test_a_truncated_file_is_refused_on_every_worker(folder):
     (folder / "data.index.json").unlink()
     name = next(iter(sorted(folder.glob("data-*"))))
     name.write_bytes(name.read_bytes()[:-3])
     found = find_files(str(folder / "data-*"))
     for error in on_workers([found, found]):
-        assert str(error).startswith(f"expected whole records in '{name}', received")
+        assert str(error).startswith(f"expected complete records in '{name}', received")

@@ -1,4 +1,4 @@
-"""`python -m tfdist.input inspect`."""
+"""The command `python -m tfdist.input inspect`."""
 
 from __future__ import annotations
 
@@ -15,48 +15,48 @@ def files(tmp_path):
     return str(tmp_path / "data-*.tfrecord")
 
 
-def test_it_says_files_records_bytes_plan_and_imbalance(files, capsys):
+def test_it_shows_files_records_bytes_plan_and_imbalance(files, capsys):
     assert main(["inspect", files, "--pipelines", "2"]) == 0
     out = capsys.readouterr().out
-    assert "2 files, uncompressed TFRecord, 59 records by an index, 1,534 bytes" in out
+    assert "2 files, uncompressed TFRecord, 59 records (from an index), 1,534 bytes" in out
     assert "policy files" in out
     assert "imbalance 1.017" in out
     rows = [line.split() for line in out.splitlines() if line.strip()[:1].isdigit()]
     assert len(rows) >= 2
 
 
-def test_with_a_batch_it_deals_as_training_would(files):
+def test_with_a_batch_size_it_plans_the_shards_of_training(files):
     text = inspect(files, num_pipelines=2, global_batch_size=16)
     assert "8 canonical shards, 4 for each of 2 pipelines:" in text
     assert "policy records" in text
 
 
-def test_files_that_cannot_be_entered_are_said(tmp_path):
+def test_files_that_must_be_read_from_the_beginning_are_reported(tmp_path):
     write_tfrecords([b"1"] * 9, str(tmp_path / "packed"), num_shards=1, compression="GZIP")
     text = inspect(str(tmp_path / "packed-*.tfrecord"), num_pipelines=1)
-    assert "1 files, GZIP TFRecord, 9 records by an index" in text
-    assert "no file can be entered in the middle: starting there reads what lies before" in text
+    assert "1 files, GZIP TFRecord, 9 records (from an index)" in text
+    assert "a start in the middle of a file reads the file from its beginning" in text
 
 
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        (["--pipelines", "0"], "expected num_pipelines to be at least 1, received 0; give one for each worker."),
+        (["--pipelines", "0"], "expected num_pipelines to be at least 1, received 0."),
         (["--pipelines", "3", "--policy", "files"], "expected at least 3 files, one for each shard, received 2"),
         (
             ["--pipelines", "2", "--global-batch-size", "5"],
-            "expected global_batch_size to be a multiple of the 2 pipelines, received 5; take another.",
+            "expected global_batch_size to be a multiple of the 2 pipelines, received 5.",
         ),
     ],
 )
-def test_what_is_refused_ends_with_one_sentence(files, more, message, capsys):
+def test_a_refusal_is_one_sentence(files, more, message, capsys):
     with pytest.raises(SystemExit) as ended:
         main(["inspect", files, *more])
     assert ended.value.code == 2
     assert message in capsys.readouterr().err
 
 
-def test_nothing_there(tmp_path, capsys):
+def test_a_pattern_without_files_is_refused(tmp_path, capsys):
     with pytest.raises(SystemExit):
         main(["inspect", str(tmp_path / "*.tfrecord")])
-    assert "found none; check the pattern." in capsys.readouterr().err
+    assert "received none; check the pattern." in capsys.readouterr().err

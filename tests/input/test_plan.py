@@ -45,7 +45,7 @@ def test_the_order_in_which_files_are_named_does_not_matter(files, num_shards):
 
 @settings(max_examples=100, deadline=None)
 @given(files=files_of, num_shards=st.integers(1, 5))
-def test_replicate_gives_everything_to_everybody(files, num_shards):
+def test_replicate_gives_all_records_to_every_shard(files, num_shards):
     plan = plan_shards(files, num_shards, policy="replicate")
     everything = sorted((file.name, record) for file in files for record in range(file.records))
     assert seen(plan) == sorted(everything * num_shards)
@@ -58,11 +58,11 @@ def test_log_normal_files_are_balanced(seed):
     plan = plan_shards([File(name=str(i), size=size) for i, size in enumerate(sizes)], 8)
     assert plan.policy == "files"
     assert plan.imbalance == max(plan.sizes) / mean
-    # A file may be larger than the mean by itself; then nobody else is given more than that one.
+    # A single file may be larger than the mean. Then no shard is larger than that file.
     assert plan.imbalance <= max(1.02, max(sizes) / mean)
 
 
-def test_few_or_unequal_files_are_split_by_record_where_records_are_counted():
+def test_few_or_unequal_files_are_split_by_record_if_records_are_counted():
     three = [File(name=name, size=10, records=10) for name in "abc"]
     assert plan_shards(three, 3).policy == "files"
     assert plan_shards(three, 4).policy == "records"
@@ -70,7 +70,7 @@ def test_few_or_unequal_files_are_split_by_record_where_records_are_counted():
     assert plan_shards([File(name=name, size=10) for name in "abc"], 2).policy == "files"
 
 
-def test_a_split_file_is_cut_in_proportion():
+def test_segments_of_a_split_file_have_bytes_in_proportion_to_their_records():
     plan = plan_shards([File(name="a", size=100, records=10)], 3)
     assert [[(s.start, s.stop, s.size) for s in shard] for shard in plan.shards] == [
         [(0, 3, 30)],
@@ -79,13 +79,11 @@ def test_a_split_file_is_cut_in_proportion():
     ]
 
 
-def test_neighbouring_shards_are_those_of_a_pipeline():
+def test_a_pipeline_reads_neighbouring_shards():
     plan = plan_shards([File(name=str(i), size=i + 1, records=1) for i in range(8)], 4, policy="files")
     pipelines = plan.of_pipelines(2)
     assert pipelines.shards == (plan.shards[0] + plan.shards[1], plan.shards[2] + plan.shards[3])
-    with pytest.raises(
-        ValueError, match=r"^expected a number of pipelines that divides the 4 shards, received 3; plan"
-    ):
+    with pytest.raises(ValueError, match=r"^expected a number of pipelines that divides the 4 shards, received 3.$"):
         plan.of_pipelines(3)
 
 
@@ -101,19 +99,19 @@ def test_the_plan_prints_as_a_table():
     ("files", "num_shards", "policy", "message"),
     [
         ([], 1, "auto", "expected at least one file, received none; check the pattern."),
-        (["a", "b", "a"], 1, "auto", "expected every file once, received 'a' twice; leave one out."),
-        (["a"], 0, "auto", "expected num_shards to be at least 1, received 0; give each pipeline one."),
+        (["a", "b", "a"], 1, "auto", "expected every file once, received 'a' twice."),
+        (["a"], 0, "auto", "expected num_shards to be at least 1, received 0."),
         (
             ["a"],
             1,
             "rows",
-            "expected policy to be one of auto, files, records, replicate, received 'rows'; choose one.",
+            "expected policy to be one of auto, files, records, replicate, received 'rows'.",
         ),
         (["a"], 2, "files", "expected at least 2 files, one for each shard, received 1; write more files, or use the"),
         (["a"], 2, "auto", "expected the number of records of every file with the policy 'records', received 'a' with"),
-        ([File(name="a", size=-1)], 1, "auto", "expected a size and a count of 0 or more, received File(name='a', s"),
+        ([File(name="a", size=-1)], 1, "auto", "expected a size and a number of records of 0 or more, received File("),
     ],
 )
-def test_what_is_refused(files, num_shards, policy, message):
+def test_impossible_plans_are_refused(files, num_shards, policy, message):
     with pytest.raises(ValueError, match="^" + re.escape(message)):
         plan_shards(files, num_shards, policy=policy)

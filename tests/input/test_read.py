@@ -1,4 +1,4 @@
-"""The records of a shard, in graphs that are traced once and run for hundreds of random files."""
+"""The records of a shard. Each graph is traced once and runs on hundreds of random files."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FIELDS = ("names", "file", "start", "length", "segments", "offsets", "first_offs
 
 
 def reader_of(*, shuffled, seekable):
-    """A function of (table as tensors, shard, epoch, first, window) to the records that are read."""
+    """Returns a function from (table of tensors, shard, epoch, first, window) to the records that are read."""
 
     @tf.function(reduce_retracing=True)
     def read(table, shard, epoch, first, window):
@@ -49,7 +49,7 @@ def folder(tmp_path_factory):
 
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
-def test_all_shards_together_read_every_record_once_and_go_on_anywhere(folder, data):
+def test_all_shards_together_read_every_record_once_and_can_start_anywhere(folder, data):
     sizes = data.draw(st.lists(st.integers(0, 300), min_size=1, max_size=6).filter(sum))
     num_shards = data.draw(st.sampled_from([1, 2, 4, 8]))
     shuffled, seekable = data.draw(st.booleans()), data.draw(st.booleans())
@@ -60,7 +60,7 @@ def test_all_shards_together_read_every_record_once_and_go_on_anywhere(folder, d
         (name,) = write_tfrecords((b"%d" % j for j in range(total, total + size)), f"{folder}/f{i}", num_shards=1)
         total += size
         names.append(name)
-    files, indexes, _ = count_files([f for f in find_files(names) if f.size], Source(), agree=None)
+    files, indexes, _ = count_files([f for f in find_files(names) if f.size], Source(), sum_over_workers=None)
     plan = plan_shards(files, num_shards)
     table = ShardTable(plan, indexes)
     assert table.seekable
@@ -83,7 +83,7 @@ def test_all_shards_together_read_every_record_once_and_go_on_anywhere(folder, d
 
 def test_epochs_and_seeds_differ_and_neighbours_do_not_stay_together(folder):
     (name,) = write_tfrecords((b"%d" % i for i in range(4000)), f"{folder}/long", num_shards=1)
-    _, indexes, _ = count_files(find_files([name]), Source(), agree=None)
+    _, indexes, _ = count_files(find_files([name]), Source(), sum_over_workers=None)
     table = ShardTable(plan_shards([File(name=name, size=1, records=4000)], 1), indexes)
 
     def read(seed, epoch):
@@ -97,5 +97,5 @@ def test_epochs_and_seeds_differ_and_neighbours_do_not_stay_together(folder):
     assert read(0, 1) == orders[1]
     first = np.array(orders[0][:1000])
     assert sorted(first) == list(range(1000))
-    # Of a random order of 1000, neighbours are about 333 apart.
+    # In a random order of 1000 numbers, the mean difference of neighbours is about 333.
     assert 280 < np.abs(np.diff(first)).mean() < 390

@@ -12,7 +12,7 @@ def records(file):
     return [record.numpy() for record in tf.data.TFRecordDataset(file)]
 
 
-def test_records_are_dealt_out_in_turn(tmp_path):
+def test_records_go_to_the_files_in_turn(tmp_path):
     files = write_tfrecords([b"a", b"b", b"c", b"d", b"e"], str(tmp_path / "new" / "letters"), num_shards=2)
     assert files == [str(tmp_path / "new" / f"letters-0000{i}-of-00002.tfrecord") for i in range(2)]
     assert [records(file) for file in files] == [[b"a", b"c", b"e"], [b"b", b"d"]]
@@ -37,7 +37,12 @@ def test_a_prefix_without_a_folder(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("num_shards", [0, -1])
-def test_no_shards_are_refused(num_shards, tmp_path):
-    message = f"expected num_shards to be at least 1, received {num_shards}; write one file or more."
+def test_a_number_of_shards_below_one_is_refused(num_shards, tmp_path):
+    message = f"expected num_shards to be at least 1, received {num_shards}."
     with pytest.raises(ValueError, match=re.escape(message)):
         write_tfrecords([b"a"], str(tmp_path / "letters"), num_shards=num_shards)
+
+
+def test_an_unknown_compression_is_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"^expected compression to be 'GZIP', '' or None, received 'ZIP'.$"):
+        write_tfrecords([b"a"], str(tmp_path / "letters"), num_shards=1, compression="ZIP")

@@ -1,4 +1,4 @@
-"""A replica without rows convolves nothing, and the others go on as one device does."""
+"""With a replica that has no rows, a model with convolutions trains as on one device."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.processes import launch
-from tfdist.keras_compat import convolution_of_no_rows
+from tfdist.keras_compat.layers import convolution_of_no_rows
 
 PROGRAM = """
 import json, sys
@@ -20,7 +20,7 @@ import tensorflow as tf
 
 layers = tf.keras.layers
 rng = np.random.default_rng(0)
-# Of the last batch the second replica gets nothing.
+# The last batch has one row, so that the second replica has none.
 x, y = rng.normal(size=(21, 8, 8, 2)).astype("float32"), rng.normal(size=(21, 1)).astype("float32")
 with strategy.scope():
     tf.keras.utils.set_random_seed(0)

@@ -1,3 +1,5 @@
+"""The number of rows that a replica has, and its share of the global batch."""
+
 from __future__ import annotations
 
 import pytest
@@ -44,10 +46,10 @@ print("BATCH", json.dumps([[float(v) for v in strategy.experimental_local_result
 """
 
 
-def test_each_replica_knows_its_share_of_the_rows_and_nobody_knows_it_afterwards(children):
+def test_each_replica_knows_its_share_of_the_rows_within_the_context_alone(children):
     assert "BATCH [[3.0, 1.0], [4.0, 4.0], [0.75, 0.25]]" in children.run(PROGRAM).out
 
 
-def test_the_share_of_no_rows_of_none_is_zero():
+def test_the_share_is_zero_if_no_replica_has_rows():
     with global_batch(tf.zeros([0, 2])) as batch:
         assert float(batch.share) == 0

@@ -1,4 +1,4 @@
-"""Logs are averaged over replicas: several a process, several dtypes, numbers and vectors."""
+"""Logs of several dtypes and shapes are averaged over replicas, also over several replicas of one process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tally that stands in for a metric's variable, and the ledger that adds up what steps contribute."""
+"""The tally that replaces a metric's variable, and the ledger that adds up the contributions of steps."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def tally(four_cpus):
     return tally
 
 
-def test_a_metric_computes_with_it_as_with_a_tensor(tally):
+def test_a_metric_computes_with_a_tally_as_with_a_tensor(tally):
     np.testing.assert_array_equal(tally[1:] * 2, [4.0, 8.0])
     np.testing.assert_array_equal(1 / tally, [1.0, 0.5, 0.25])
     np.testing.assert_array_equal(tally + tally, [2.0, 4.0, 8.0])
@@ -27,13 +27,13 @@ def test_a_metric_computes_with_it_as_with_a_tensor(tally):
     assert float(Tally(tf.Variable(0.0))) == 0.0
 
 
-def test_assignments_change_it_and_return_the_new_value(tally):
+def test_assignments_change_a_tally_and_return_the_new_value(tally):
     np.testing.assert_array_equal(tally.assign_add([1.0, 1.0, 1.0]), [2.0, 3.0, 5.0])
     np.testing.assert_array_equal(tally.assign_sub([2.0, 2.0, 2.0]), [0.0, 1.0, 3.0])
     np.testing.assert_array_equal(tally.numpy(), [0.0, 1.0, 3.0])
 
 
-def test_the_ledger_adds_what_steps_contribute_and_writes_it_back(four_cpus):
+def test_the_ledger_adds_the_contributions_of_steps_and_writes_the_sums_back(four_cpus):
     total, count = tf.Variable(10.0), tf.Variable(3, dtype=tf.int64)
     metric = types.SimpleNamespace(total=total, count=count)
     ledger = MetricLedger([Slot(metric, "total"), Slot(metric, "count")])

@@ -1,4 +1,4 @@
-"""What is refused in a sentence before anything is trained."""
+"""Options that cannot be honoured are refused before anything is trained."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ def compiled(strategy, optimizer="sgd", **options):
 
 @pytest.mark.parametrize("name", ["mirrored", "central_storage"])
 @pytest.mark.parametrize("method", ["fit", "evaluate"])
-def test_jit_compile_on_several_replicas(name, method):
+def test_jit_compile_is_refused_on_several_replicas(name, method):
     model = compiled(create_strategy(name, devices=2), jit_compile=True)
     before = model.get_weights()
     with pytest.raises(
-        ValueError, match=r"^expected compile\(jit_compile=False\) on several replicas, received True; "
+        ValueError, match=r"^expected compile\(jit_compile=False\) on several replicas, received True; leave jit"
     ):
         getattr(model, method)(X, Y, batch_size=4, verbose=0)
     np.testing.assert_array_equal(before[0], model.get_weights()[0])
@@ -46,7 +46,7 @@ def test_jit_compile_on_one_replica_is_honoured():
     ],
     ids=["accumulation", "ema"],
 )
-def test_options_of_the_optimizer_on_parameter_servers(options, named, scaled):
+def test_options_of_the_optimizer_are_refused_on_parameter_servers(options, named, scaled):
     from tfdist.keras_compat.parameter_server.fit_keras3 import refuse_optimizer_options
 
     optimizer = SimpleNamespace(**options)
@@ -55,7 +55,7 @@ def test_options_of_the_optimizer_on_parameter_servers(options, named, scaled):
         refuse_optimizer_options(optimizer)
 
 
-def test_an_average_that_is_not_written_back_is_not_refused():
+def test_an_average_of_weights_that_is_not_written_back_is_accepted():
     from tfdist.keras_compat.parameter_server.fit_keras3 import refuse_optimizer_options
 
     refuse_optimizer_options(SimpleNamespace(use_ema=True, ema_overwrite_frequency=None))

@@ -1,4 +1,4 @@
-"""Runs `tfdist launch` on tiny plain-Python ranks, with a hard deadline, and ends whatever a test leaves running."""
+"""Runs `tfdist launch` with small plain-Python programs and a hard deadline, and ends all processes after a test."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ import tfdist
 
 DEADLINE_SECONDS = 30.0
 
-# What every rank's program begins with. Ranks meet by files in their program's directory, never by waiting a while.
+# The beginning of every task's program. Tasks wait for files in the directory of their program, never for a time.
 PRELUDE = """
 import json, os, signal, subprocess, sys, time
 config = json.loads(os.environ["TF_CONFIG"])
-role, index = config["task"]["type"], config["task"]["index"]
+job, index = config["task"]["type"], config["task"]["index"]
 here = os.path.dirname(os.path.abspath(__file__))
 end = time.monotonic() + 60
 
@@ -58,9 +58,9 @@ class Started:
         self._place = place
 
     def wait_for(self, name: str) -> str:
-        """Returns what a rank has said under this name, as soon as it has."""
+        """Returns the text that a task has written under this name, as soon as it has."""
         path = self._place / name
-        wait_until(path.exists, f"a rank says {name}")
+        wait_until(path.exists, f"a task says {name}")
         return path.read_text()
 
     def end(self) -> Finished:
@@ -77,7 +77,7 @@ class Launcher:
         self._mark = f"LAUNCH_TEST={uuid.uuid4().hex}"
         self._started: list[subprocess.Popen[str]] = []
 
-    def write(self, program: str, name: str = "rank.py") -> Path:
+    def write(self, program: str, name: str = "task.py") -> Path:
         path = self.place / name
         path.write_text(PRELUDE + program)
         return path
@@ -100,7 +100,7 @@ class Launcher:
         return Started(process, self.place)
 
     def run(self, *args: str, program: str | None = None, env: dict[str, str] | None = None) -> Finished:
-        """Runs a launcher to its end; with a program, as the command of every rank."""
+        """Runs a launcher to its end; with a program, as the command of every task."""
         command = ("--log-dir", "logs", *args, "--", str(self.write(program))) if program is not None else args
         return self.start(*command, env=env).end()
 

@@ -32,7 +32,7 @@ def test_options_become_a_spec() -> None:
     )
     spec = parse(line.split())
     assert (spec.workers, spec.ps, spec.chief, spec.evaluator, spec.host) == (3, 1, True, True, "127.0.0.1")
-    assert (spec.port_base, spec.log_dir, spec.threads_per_rank) == (4000, Path("logs"), 4)
+    assert (spec.port_base, spec.log_dir, spec.threads_per_task) == (4000, Path("logs"), 4)
     assert (spec.grace_seconds, spec.evaluator_grace_seconds, spec.timeout_seconds) == (1.0, 2.0, 3.0)
     assert spec.env == {"A": "1", "B": "x=y"}
     assert spec.command == ("t.py",)
@@ -42,9 +42,9 @@ def test_options_become_a_spec() -> None:
     ("argv", "message"),
     [
         ("--workers 2", "tfdist launch: expected a command to run, received none; write it after `--`"),
-        ("--workers 0 -- x", "tfdist launch: expected at least one rank, received none;"),
-        ("--workers -1 -- x", "tfdist launch: expected --workers to be 0 or more, received -1;"),
-        ("--env A -- x", "tfdist launch: expected --env KEY=VALUE, received 'A'; write for example"),
+        ("--workers 0 -- x", "tfdist launch: expected at least one task, received none;"),
+        ("--workers -1 -- x", "tfdist launch: expected --workers to be 0 or more, received -1."),
+        ("--env A -- x", "tfdist launch: expected --env KEY=VALUE, received 'A'; write it as in --env"),
         ("--env =1 -- x", "tfdist launch: expected --env KEY=VALUE, received '=1'"),
         ("--workers many -- x", "argument --workers: invalid int value: 'many'"),
         ("--wokers 2 -- x", "unrecognized arguments: --wokers"),

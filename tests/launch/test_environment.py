@@ -5,15 +5,16 @@ import os
 
 import pytest
 
-from tfdist.launch.environment import rank_env, tf_config, thread_env, thread_share
-from tfdist.launch.spec import LaunchSpec, Rank
+from tfdist.cluster import ClusterConfig, Task
+from tfdist.launch.environment import task_env, tf_config, thread_env, thread_share
+from tfdist.launch.spec import LaunchSpec
 
-WORKERS = [Rank("worker", 0), Rank("worker", 1)]
-PS_CLUSTER = [Rank("chief", 0), *WORKERS, Rank("ps", 0), Rank("evaluator", 0)]
+WORKERS = [Task("worker", 0), Task("worker", 1)]
+PS_CLUSTER = [Task("chief", 0), *WORKERS, Task("ps", 0), Task("evaluator", 0)]
 
 
-def test_tf_config_names_every_rank_of_the_cluster_and_the_own_task() -> None:
-    ports = {rank: 1000 + number for number, rank in enumerate(PS_CLUSTER[:-1])}
+def test_tf_config_lists_every_task_of_the_cluster_and_names_the_own_task() -> None:
+    ports = {task: 1000 + number for number, task in enumerate(PS_CLUSTER[:-1])}
     assert json.loads(tf_config(WORKERS[1], ports, host="localhost")) == {
         "cluster": {
             "chief": ["localhost:1000"],
@@ -24,41 +25,59 @@ def test_tf_config_names_every_rank_of_the_cluster_and_the_own_task() -> None:
     }
 
 
+@pytest.mark.parametrize("host", ["localhost", "10.0.0.1", "::1"])
+def test_tf_config_is_that_of_the_cluster_config_which_describes_the_same_task(host: str) -> None:
+    spec = LaunchSpec(command=("x",), workers=2, ps=1, evaluator=True)
+    ports = {task: 1000 + number for number, task in enumerate(spec.cluster_tasks)}
+    for task in spec.tasks:
+        config = ClusterConfig.from_tf_config(tf_config(task, ports, host=host))
+        assert config.task_name == task.name
+        assert config.address == (
+            None if task.job == "evaluator" else f"{'[::1]' if host == '::1' else host}:{ports[task]}"
+        )
+        assert config.to_tf_config() == tf_config(task, ports, host=host)
+
+
+def test_an_evaluator_alone_has_an_empty_cluster_and_its_task() -> None:
+    text = tf_config(Task("evaluator", 0), {}, host="localhost")
+    assert json.loads(text) == {"cluster": {}, "task": {"type": "evaluator", "index": 0}}
+
+
 @pytest.mark.parametrize(
-    ("ranks", "cores", "requested", "share"),
+    ("tasks", "cores", "requested", "share"),
     [
         (WORKERS, 2, None, 1),
         (WORKERS, 9, None, 4),
         (WORKERS, 1, None, 1),
-        ([Rank("chief", 0), *WORKERS], 6, None, 2),
+        ([Task("chief", 0), *WORKERS], 6, None, 2),
         (PS_CLUSTER, 6, None, 3),
-        ([Rank("evaluator", 0)], 4, None, 4),
+        ([Task("evaluator", 0)], 4, None, 4),
         (WORKERS, 2, 7, 7),
         (WORKERS, 2, 0, 0),
     ],
 )
-def test_cpus_are_divided_among_the_ranks_that_compute(
-    ranks: list[Rank], cores: int, requested: int | None, share: int
+def test_cpus_are_divided_among_the_tasks_that_train(
+    tasks: list[Task], cores: int, requested: int | None, share: int
 ) -> None:
-    assert thread_share(ranks, cores=cores, requested=requested) == share
+    assert thread_share(tasks, cores=cores, requested=requested) == share
 
 
-def test_ranks_of_a_ps_cluster_have_eight_interop_threads_and_only_computing_ones_are_bounded() -> None:
-    variables = {rank.label: thread_env(rank, PS_CLUSTER, share=1) for rank in PS_CLUSTER}
-    assert {one["TF_NUM_INTEROP_THREADS"] for one in variables.values()} == {"8"}
-    bounded = [label for label, one in variables.items() if one.get("TF_NUM_INTRAOP_THREADS") == "1"]
-    assert bounded == ["worker 0", "worker 1", "evaluator 0"]
+def test_tasks_of_a_ps_cluster_have_eight_interop_threads_and_the_ps_and_chief_no_other_limit() -> None:
+    variables = {task.name: thread_env(task, PS_CLUSTER, share=1) for task in PS_CLUSTER}
+    assert {env["TF_NUM_INTEROP_THREADS"] for env in variables.values()} == {"8"}
+    limited = [name for name, env in variables.items() if env.get("TF_NUM_INTRAOP_THREADS") == "1"]
+    assert limited == ["worker 0", "worker 1", "evaluator 0"]
 
 
 def test_a_share_of_zero_sets_nothing() -> None:
     assert thread_env(WORKERS[0], WORKERS, share=0) == {}
 
 
-def test_what_the_user_set_wins_over_the_division_and_the_environment_is_left_alone() -> None:
+def test_the_users_variables_override_the_division_and_the_environment_is_not_changed() -> None:
     spec = LaunchSpec(command=("x",), workers=2, env={"A": "from --env", "TF_NUM_INTEROP_THREADS": "5"})
     base = {"OMP_NUM_THREADS": "3", "A": "old", "B": "kept"}
     before = dict(os.environ)
-    env = rank_env(WORKERS[0], spec, ports={}, share=1, launch_id="id", base=base)
+    env = task_env(WORKERS[0], spec, ports={}, share=1, launch_id="id", base=base)
     assert env["OMP_NUM_THREADS"] == "3"
     assert env["TF_NUM_INTEROP_THREADS"] == "5"
     assert env["TF_NUM_INTRAOP_THREADS"] == "1"

@@ -1,4 +1,4 @@
-"""Jobs in which a rank fails: who is guilty, what is told, what becomes of the others."""
+"""Runs in which a task fails: which task is reported, with which lines, and how the others end."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import pytest
 
 from .conftest import Launcher
 
-# Every rank but worker 1 trains until it is told to end, and worker 1 fails once all are there.
+# Every task but worker 1 trains until it is ended, and worker 1 fails once all tasks have started.
 OTHERS = """
-say(f"{role}-{index}", os.getpid())
-if (role, index) != ("worker", 1):
+say(f"{job}-{index}", os.getpid())
+if (job, index) != ("worker", 1):
     forever()
 wait_for("worker-0")
 """
 
 
-def test_the_failed_rank_is_reported_with_its_traceback_and_its_exit_code(launcher: Launcher) -> None:
+def test_the_failed_task_is_reported_with_its_traceback_and_its_exit_code(launcher: Launcher) -> None:
     program = OTHERS + "print('step 1')\nraise KeyError('boom')"
     done = launcher.run("--workers", "2", program=program)
     assert done.code == 1
@@ -33,7 +33,7 @@ def test_the_failed_rank_is_reported_with_its_traceback_and_its_exit_code(launch
     assert launcher.alive() == {}
 
 
-def test_the_exit_code_is_that_of_the_failed_rank_and_its_last_lines_are_shown(launcher: Launcher) -> None:
+def test_the_exit_code_is_that_of_the_failed_task_and_its_last_lines_are_shown(launcher: Launcher) -> None:
     program = OTHERS + "print(*range(100), sep='\\n')\nsys.exit(7)"
     done = launcher.run("--workers", "2", program=program)
     assert done.code == 7
@@ -42,7 +42,7 @@ def test_the_exit_code_is_that_of_the_failed_rank_and_its_last_lines_are_shown(l
     assert "    69\n" not in report
 
 
-def test_a_killed_rank_is_noticed_and_the_exit_code_is_that_of_its_signal(launcher: Launcher) -> None:
+def test_a_killed_task_is_noticed_and_the_exit_code_is_that_of_its_signal(launcher: Launcher) -> None:
     command = ("--workers", "2", "--log-dir", "logs", "--", str(launcher.write(OTHERS + "forever()")))
     started = launcher.start(*command)
     started.wait_for("worker-0")
@@ -53,7 +53,7 @@ def test_a_killed_rank_is_noticed_and_the_exit_code_is_that_of_its_signal(launch
     assert launcher.alive() == {}
 
 
-def test_of_two_failures_shortly_after_each_other_the_first_is_guilty(launcher: Launcher) -> None:
+def test_of_two_failures_shortly_after_each_other_the_first_is_reported(launcher: Launcher) -> None:
     # Worker 0 fails by itself, as a collective does, a moment after worker 1 has ended.
     program = """
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -75,7 +75,7 @@ os._exit(6)
     assert "worker 0 failed" not in done.err
 
 
-def test_a_rank_that_raised_earlier_and_is_slow_to_end_is_pointed_at(launcher: Launcher) -> None:
+def test_a_task_that_raised_earlier_and_is_slow_to_end_is_named(launcher: Launcher) -> None:
     program = """
 if index == 1:
     import atexit
@@ -91,7 +91,7 @@ raise ValueError("the consequence")
     assert " s earlier: see logs/worker-1.log\n" in done.err
 
 
-def test_ranks_that_were_told_to_end_are_not_reported_and_what_they_still_say_is_only_logged(
+def test_tasks_that_the_launcher_ends_are_not_reported_and_their_last_lines_are_only_logged(
     launcher: Launcher,
 ) -> None:
     program = """
@@ -101,7 +101,7 @@ def leave(*_):
 
 signal.signal(signal.SIGTERM, leave)
 print("at work")
-say(f"{role}-{index}")
+say(f"{job}-{index}")
 if index == 0:
     forever()
 wait_for("worker-0")
@@ -115,10 +115,10 @@ sys.exit(4)
     assert "exit code 9" not in done.err
 
 
-def test_a_rank_that_ignores_the_end_is_killed_after_the_grace_period(launcher: Launcher) -> None:
+def test_a_task_that_ignores_sigterm_is_killed_after_the_grace_period(launcher: Launcher) -> None:
     program = """
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
-say(f"{role}-{index}")
+say(f"{job}-{index}")
 if index == 0:
     forever()
 wait_for("worker-0")
@@ -129,28 +129,28 @@ sys.exit(4)
     assert launcher.alive() == {}
 
 
-@pytest.mark.parametrize("role", ["chief", "ps", "evaluator"])
-def test_every_role_can_fail_the_job(launcher: Launcher, role: str) -> None:
+@pytest.mark.parametrize("job", ["chief", "ps", "evaluator"])
+def test_a_task_of_every_job_can_fail_the_run(launcher: Launcher, job: str) -> None:
     program = f"""
-say(role)
-if role != {role!r}:
+say(job)
+if job != {job!r}:
     forever()
 wait_for("worker")
 sys.exit(8)
 """
     done = launcher.run("--ps", "1", "--evaluator", program=program)
     assert done.code == 8
-    assert f"{role} 0 failed first: exit code 8, " in done.err
+    assert f"{job} 0 failed first: exit code 8, " in done.err
 
 
-def test_a_job_beyond_its_deadline_is_ended_with_124_and_names_who_was_running(launcher: Launcher) -> None:
+def test_a_run_past_its_timeout_is_ended_with_124_and_names_the_running_tasks(launcher: Launcher) -> None:
     done = launcher.run("--workers", "2", "--timeout-seconds", "0.5", program="forever()")
     assert done.code == 124
-    assert "tfdist launch: the deadline of 0.5 s has passed; still running were worker 0, worker 1\n" in done.err
+    assert "tfdist launch: the timeout of 0.5 s has passed; still running: worker 0, worker 1\n" in done.err
     assert launcher.alive() == {}
 
 
-def test_a_closed_output_does_not_stop_the_job(launcher: Launcher) -> None:
+def test_a_closed_output_does_not_end_the_run(launcher: Launcher) -> None:
     program = "wait_for('closed')\nprint('nobody reads this')"
     reader, writer = os.pipe()
     started = launcher.start("--log-dir", "logs", str(launcher.write(program)), stdout=writer)

@@ -81,7 +81,7 @@ def test_each_line_has_its_prefix_and_no_colour_off_a_terminal() -> None:
     assert not console.live
 
 
-def test_ranks_have_different_colours_on_a_terminal() -> None:
+def test_tasks_have_different_colours_on_a_terminal() -> None:
     stream = Terminal()
     console = Console.on(stream, {})
     console.show("worker 0", 0, ["one"])
@@ -98,7 +98,7 @@ def test_colour_can_be_switched_off(env: dict[str, str]) -> None:
     assert stream.getvalue() == "[worker 0] one\n"
 
 
-def test_a_reader_that_has_gone_away_stops_the_showing_only() -> None:
+def test_a_stream_whose_reader_has_ended_raises_no_error() -> None:
     class Broken(io.StringIO):
         def write(self, text: str) -> int:
             raise BrokenPipeError

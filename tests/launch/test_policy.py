@@ -1,54 +1,54 @@
 from __future__ import annotations
 
-from tfdist.launch.policy import first_failure, winding_down
-from tfdist.launch.report import RankExit
-from tfdist.launch.spec import Rank
+from tfdist.cluster import Task
+from tfdist.launch.policy import first_failure, unneeded_tasks
+from tfdist.launch.result import TaskExit
 
 CHIEF, W0, W1, PS, EVALUATOR = (
-    Rank("chief", 0),
-    Rank("worker", 0),
-    Rank("worker", 1),
-    Rank("ps", 0),
-    Rank("evaluator", 0),
+    Task("chief", 0),
+    Task("worker", 0),
+    Task("worker", 1),
+    Task("ps", 0),
+    Task("evaluator", 0),
 )
 
 
-def ended(rank: Rank, seconds: float, code: int = 0, *, told: bool = False) -> RankExit:
-    return RankExit(rank=rank, code=code, seconds=seconds, told=told)
+def ended(task: Task, seconds: float, code: int = 0, *, signalled: bool = False) -> TaskExit:
+    return TaskExit(task=task, code=code, seconds=seconds, signalled=signalled)
 
 
 def test_the_earliest_failure_is_the_first_whatever_the_order_in_which_it_was_noticed() -> None:
     first = first_failure([W0, W1], [ended(W0, 1.1, 1), ended(W1, 1.0, 3)])
     assert first is not None
-    assert first.rank == W1
+    assert first.task == W1
 
 
-def test_ranks_that_were_told_to_end_have_not_failed() -> None:
-    assert first_failure([W0, W1], [ended(W0, 1.0, -15, told=True)]) is None
+def test_tasks_that_the_launcher_ended_have_not_failed() -> None:
+    assert first_failure([W0, W1], [ended(W0, 1.0, -15, signalled=True)]) is None
 
 
-def test_servants_that_lose_their_coordinator_after_its_success_have_not_failed() -> None:
-    ranks = [CHIEF, W0, PS, EVALUATOR]
-    assert first_failure(ranks, [ended(CHIEF, 1.0), ended(W0, 1.1, 1), ended(PS, 1.2, 1)]) is None
-    assert first_failure(ranks, [ended(W0, 0.9, 1), ended(CHIEF, 1.0)]) is not None
-    assert first_failure(ranks, [ended(CHIEF, 1.0), ended(EVALUATOR, 1.1, 1)]) is not None
+def test_workers_and_ps_that_lose_their_coordinator_after_its_success_have_not_failed() -> None:
+    tasks = [CHIEF, W0, PS, EVALUATOR]
+    assert first_failure(tasks, [ended(CHIEF, 1.0), ended(W0, 1.1, 1), ended(PS, 1.2, 1)]) is None
+    assert first_failure(tasks, [ended(W0, 0.9, 1), ended(CHIEF, 1.0)]) is not None
+    assert first_failure(tasks, [ended(CHIEF, 1.0), ended(EVALUATOR, 1.1, 1)]) is not None
 
 
 def test_without_parameter_servers_workers_are_waited_for_without_end() -> None:
-    assert winding_down([CHIEF, W0, W1], [ended(CHIEF, 1.0), ended(W0, 1.0)]) == []
+    assert unneeded_tasks([CHIEF, W0, W1], [ended(CHIEF, 1.0), ended(W0, 1.0)]) == []
 
 
-def test_a_worker_that_fails_after_the_chief_has_failed_the_job_without_parameter_servers() -> None:
+def test_without_parameter_servers_a_worker_may_fail_the_run_after_the_chief_has_ended() -> None:
     assert first_failure([CHIEF, W0], [ended(CHIEF, 1.0), ended(W0, 2.0, 1)]) is not None
 
 
-def test_the_coordinators_success_winds_down_its_servants_then_the_evaluator() -> None:
-    ranks = [CHIEF, W0, PS, EVALUATOR]
+def test_after_the_coordinators_success_its_workers_and_ps_are_not_needed_then_the_evaluator_is_not() -> None:
+    tasks = [CHIEF, W0, PS, EVALUATOR]
     exits = [ended(CHIEF, 1.0)]
-    assert winding_down(ranks, exits) == [W0, PS]
-    assert winding_down(ranks, [*exits, ended(W0, 2.0), ended(PS, 2.0, -15, told=True)]) == [EVALUATOR]
-    assert winding_down(ranks, []) == []
+    assert unneeded_tasks(tasks, exits) == [W0, PS]
+    assert unneeded_tasks(tasks, [*exits, ended(W0, 2.0), ended(PS, 2.0, -15, signalled=True)]) == [EVALUATOR]
+    assert unneeded_tasks(tasks, []) == []
 
 
-def test_an_evaluator_alone_is_not_wound_down() -> None:
-    assert winding_down([EVALUATOR], []) == []
+def test_an_evaluator_alone_is_needed() -> None:
+    assert unneeded_tasks([EVALUATOR], []) == []

@@ -1,9 +1,10 @@
-"""Jobs that end well: what the ranks get, what is shown, when the job is done."""
+"""Runs that succeed: what the tasks receive, which lines are shown, and when the run ends."""
 
 from __future__ import annotations
 
 import json
 import socket
+import subprocess
 import sys
 from pathlib import Path
 
@@ -14,14 +15,14 @@ from tfdist.launch import LaunchSpec, launch
 from .conftest import Launcher
 
 
-def test_every_rank_gets_its_tf_config_and_the_evaluator_is_not_in_the_cluster(launcher: Launcher) -> None:
+def test_every_task_gets_its_tf_config_and_the_evaluator_is_not_in_the_cluster(launcher: Launcher) -> None:
     program = "print(json.dumps(config), flush=True)"
     done = launcher.run("--workers", "2", "--chief", "--evaluator", program=program)
     assert done.code == 0
     configs = {name: json.loads(launcher.log(f"{name}-0.log")) for name in ("chief", "worker", "evaluator")}
     cluster = configs["chief"]["cluster"]
-    assert {role: len(places) for role, places in cluster.items()} == {"chief": 1, "worker": 2}
-    assert len({place for places in cluster.values() for place in places}) == 3
+    assert {job: len(addresses) for job, addresses in cluster.items()} == {"chief": 1, "worker": 2}
+    assert len({address for addresses in cluster.values() for address in addresses}) == 3
     assert all(config["cluster"] == cluster for config in configs.values())
     assert configs["evaluator"]["task"] == {"type": "evaluator", "index": 0}
     assert json.loads(launcher.log("worker-1.log"))["task"] == {"type": "worker", "index": 1}
@@ -34,17 +35,17 @@ def test_parameter_servers_add_a_chief_and_say_so(launcher: Launcher) -> None:
     assert "[chief 0] ['chief', 'worker', 'ps']\n" in done.out
 
 
-def test_ranks_can_listen_on_their_ports_while_the_launcher_holds_them(launcher: Launcher) -> None:
+def test_tasks_can_listen_on_their_ports_while_the_launcher_holds_them(launcher: Launcher) -> None:
     program = """
 import socket
-place = config["cluster"][role][index]
+address = config["cluster"][job][index]
 listener = socket.socket(socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET)
 listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-listener.bind(("", int(place.rpartition(":")[2])))
+listener.bind(("", int(address.rpartition(":")[2])))
 listener.listen(5)
 say(f"listening-{index}")
 wait_for(f"listening-{1 - index}")
-host, _, port = config["cluster"][role][1 - index].rpartition(":")
+host, _, port = config["cluster"][job][1 - index].rpartition(":")
 socket.create_connection((host, int(port)), timeout=10).close()
 say(f"connected-{index}")
 wait_for(f"connected-{1 - index}")
@@ -59,8 +60,8 @@ print("to stderr", file=sys.stderr)
 os.write(1, b"1/2\r2/2\n\xff no end")
 """
     done = launcher.run("--workers", "2", program=program)
-    for rank in ("worker 0", "worker 1"):
-        lines = [line.removeprefix(f"[{rank}] ") for line in done.out.splitlines() if line.startswith(f"[{rank}] ")]
+    for task in ("worker 0", "worker 1"):
+        lines = [line.removeprefix(f"[{task}] ") for line in done.out.splitlines() if line.startswith(f"[{task}] ")]
         assert lines == ["to stdout", "to stderr", "2/2", "\ufffd no end"]
     assert len(done.out.splitlines()) == 8
     raw = (launcher.place / "logs" / "worker-1.log").read_bytes()
@@ -72,7 +73,7 @@ def test_the_header_and_the_end_are_on_stderr(launcher: Launcher) -> None:
     first, *_, last_but_one, last = done.err.splitlines()
     assert first.startswith("tfdist launch: 2 workers on localhost ports ")
     assert first.endswith("; 3 threads each; logs in logs")
-    assert last_but_one.startswith("tfdist launch: all 2 ranks ended with 0 after ")
+    assert last_but_one.startswith("tfdist launch: all 2 tasks ended with exit code 0 after ")
     assert last == "tfdist launch: logs in logs"
     assert done.out == ""
 
@@ -91,7 +92,7 @@ def test_a_module_is_run_with_this_python(launcher: Launcher) -> None:
     assert done.out == f"[worker 0] {sys.executable} ['--epochs', '3']\n"
 
 
-def test_threads_and_variables_reach_the_ranks_and_the_users_own_win(launcher: Launcher) -> None:
+def test_threads_and_variables_reach_the_tasks_and_the_users_own_override_them(launcher: Launcher) -> None:
     names = ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "PYTHONUNBUFFERED", "A")
     program = f"print(*(os.environ.get(name) for name in {names!r}), len(os.environ['TFDIST_LAUNCH_ID']) > 8)"
     done = launcher.run(
@@ -100,7 +101,7 @@ def test_threads_and_variables_reach_the_ranks_and_the_users_own_win(launcher: L
     assert done.out == "[worker 0] 7 4 4 1 b=c True\n"
 
 
-def test_zero_threads_per_rank_leaves_the_environment_alone(launcher: Launcher) -> None:
+def test_zero_threads_per_task_sets_no_variable(launcher: Launcher) -> None:
     program = "print([name for name in os.environ if 'THREADS' in name])"
     assert launcher.run("--threads-per-rank", "0", program=program).out == "[worker 0] []\n"
 
@@ -124,27 +125,27 @@ else:
 
 def test_a_coordinators_success_ends_its_workers_and_parameter_servers(launcher: Launcher) -> None:
     program = """
-if role == "chief":
+if job == "chief":
     wait_for("worker is up"), wait_for("ps is up")
     sys.exit(0)
-say(role + " is up")
+say(job + " is up")
 forever()
 """
     done = launcher.run("--ps", "1", "--grace-seconds", "0.2", program=program)
     assert done.code == 0
-    assert "chief 0 ended with 0 after " in done.err
-    assert "; worker 0, ps 0 then told to end\n" in done.err
+    assert "chief 0 ended with exit code 0 after " in done.err
+    assert "; the launcher then ended worker 0, ps 0\n" in done.err
     assert launcher.alive() == {}
 
 
-def test_servants_may_end_by_themselves_after_the_coordinators_success(launcher: Launcher) -> None:
+def test_workers_and_ps_may_end_by_themselves_after_the_coordinators_success(launcher: Launcher) -> None:
     program = """
-if role == "chief":
+if job == "chief":
     say("parent", os.getppid())
     wait_for("worker knows"), wait_for("ps knows")
     say("pid", os.getpid())
     sys.exit(0)
-say(role + " knows")
+say(job + " knows")
 wait_for("pid")
 pid = open(os.path.join(here, "pid")).read()
 while open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()[0] != "Z":
@@ -153,13 +154,13 @@ print("ended by itself")
 """
     done = launcher.run("--ps", "1", "--grace-seconds", "25", program=program)
     assert done.code == 0
-    assert "all 3 ranks ended with 0" in done.err
+    assert "all 3 tasks ended with exit code 0" in done.err
     assert "[ps 0] ended by itself\n" in done.out
 
 
 def test_an_evaluator_has_its_own_grace_period_after_all_others(launcher: Launcher) -> None:
     program = """
-if role == "worker":
+if job == "worker":
     wait_for("evaluating")
 else:
     say("evaluating")
@@ -168,13 +169,13 @@ else:
     command = ("--evaluator", "--grace-seconds", "25", "--evaluator-grace-seconds", "0.2")
     done = launcher.run(*command, program=program)
     assert done.code == 0
-    assert "worker 0 ended with 0 after " in done.err
-    assert "; evaluator 0 then told to end\n" in done.err
+    assert "worker 0 ended with exit code 0 after " in done.err
+    assert "; the launcher then ended evaluator 0\n" in done.err
 
 
 def test_an_evaluator_may_finish_within_its_grace_period(launcher: Launcher) -> None:
     program = """
-if role == "worker":
+if job == "worker":
     say("pid", os.getpid())
 else:
     wait_for("pid")
@@ -183,10 +184,10 @@ else:
     done = launcher.run("--evaluator", "--grace-seconds", "0", program=program)
     assert done.code == 0
     assert "[evaluator 0] evaluated\n" in done.out
-    assert "all 2 ranks ended with 0" in done.err
+    assert "all 2 tasks ended with exit code 0" in done.err
 
 
-def test_the_function_returns_how_the_job_ended(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_function_returns_how_the_run_ended(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     spec = LaunchSpec(
         command=(sys.executable, "-c", "import sys; sys.exit(3)"), log_dir=tmp_path / "logs", timeout_seconds=30
     )
@@ -194,12 +195,12 @@ def test_the_function_returns_how_the_job_ended(tmp_path: Path, capsys: pytest.C
     print(capsys.readouterr().err)
     assert result.exit_code == 3
     assert result.first_failure is not None
-    assert result.first_failure.rank.label == "worker 0"
+    assert result.first_failure.task.name == "worker 0"
     assert [item.code for item in result.exits] == [3]
     assert result.log_dir == tmp_path / "logs"
 
 
-def test_a_taken_port_is_refused_with_rank_and_port(launcher: Launcher) -> None:
+def test_a_taken_port_is_refused_with_task_and_port(launcher: Launcher) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen(1)
@@ -238,15 +239,10 @@ def test_a_log_dir_that_is_a_file_is_refused(launcher: Launcher) -> None:
     (launcher.place / "file").touch()
     done = launcher.run("--log-dir", "file", "--", "true")
     assert done.code == 2
-    assert done.err == (
-        "tfdist launch: expected --log-dir to be a directory that can be written, received 'file'; "
-        "choose another one.\n"
-    )
+    assert done.err == ("tfdist launch: expected --log-dir to be a directory that can be written, received 'file'.\n")
 
 
 def test_neither_the_command_nor_its_help_imports_tensorflow_or_rich() -> None:
-    import subprocess
-
     code = (
         "import sys; from tfdist.launch import main; main(['--help']); "
         "sys.exit(str([name for name in ('tensorflow', 'keras', 'numpy', 'rich') if name in sys.modules]))"

@@ -1,4 +1,4 @@
-"""Signals to the launcher, and what is left behind: nothing."""
+"""Signals to the launcher end all of its processes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ say(f"up-{index}", os.getpid())
 forever()
 """
 
-# A grandchild in the rank's process group, and one that left it; both ignore SIGTERM.
+# A grandchild in the task's process group and one in a session of its own; both ignore SIGTERM.
 HAS_GRANDCHILDREN = """
 deaf = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); time.sleep(60)"
 for own_session in (False, True):
@@ -39,7 +39,7 @@ say(f"up-{index}")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_is_passed_on_to_all_ranks(launcher: Launcher, number: signal.Signals) -> None:
+def test_a_signal_is_passed_on_to_all_tasks(launcher: Launcher, number: signal.Signals) -> None:
     started = launcher.start(
         "--workers", "2", "--grace-seconds", "25", "--log-dir", "logs", str(launcher.write(REPORTS_SIGNAL))
     )
@@ -47,15 +47,15 @@ def test_a_signal_is_passed_on_to_all_ranks(launcher: Launcher, number: signal.S
     started.process.send_signal(number)
     done = started.end()
     assert done.code == 128 + number
-    for rank in (0, 1):
-        assert f"[worker {rank}] got {number.name}\n" in done.out
+    for index in (0, 1):
+        assert f"[worker {index}] got {number.name}\n" in done.out
     assert f"tfdist launch: received {number.name}, passing it on to worker 0, worker 1\n" in done.err
     assert f"tfdist launch: ended by {number.name} after " in done.err
     assert "failed" not in done.err
     assert launcher.alive() == {}
 
 
-def test_ranks_that_ignore_a_signal_are_killed_after_the_grace_period(launcher: Launcher) -> None:
+def test_tasks_that_ignore_a_signal_are_killed_after_the_grace_period(launcher: Launcher) -> None:
     started = launcher.start("--workers", "2", "--grace-seconds", "0.3", "--", str(launcher.write(IGNORES_SIGNALS)))
     started.wait_for("up-0"), started.wait_for("up-1")
     started.process.send_signal(signal.SIGTERM)
@@ -64,7 +64,7 @@ def test_ranks_that_ignore_a_signal_are_killed_after_the_grace_period(launcher: 
 
 
 def test_a_second_interrupt_kills_at_once(launcher: Launcher) -> None:
-    # The grace period is longer than the test's deadline, so only the second interrupt can end this job in time.
+    # The grace period is longer than the test's deadline, so only the second interrupt can end this run in time.
     started = launcher.start("--workers", "2", "--grace-seconds", "600", "--", str(launcher.write(IGNORES_SIGNALS)))
     started.wait_for("up-0"), started.wait_for("up-1")
     started.process.send_signal(signal.SIGINT)
@@ -79,7 +79,7 @@ def test_a_second_interrupt_kills_at_once(launcher: Launcher) -> None:
     assert launcher.alive() == {}
 
 
-def test_a_job_under_nohup_survives_the_end_of_its_terminal(launcher: Launcher) -> None:
+def test_a_run_under_nohup_survives_the_end_of_its_terminal(launcher: Launcher) -> None:
     script = launcher.write("os.kill(os.getppid(), signal.SIGHUP)\nprint('still here')", "inner.py")
     inner = f"trap '' HUP; exec {sys.executable} -m tfdist.launch --workers 1 -- {script}"
     done = launcher.run("--", "sh", "-c", inner)
@@ -87,7 +87,7 @@ def test_a_job_under_nohup_survives_the_end_of_its_terminal(launcher: Launcher) 
     assert "still here" in done.out
 
 
-def test_each_rank_has_a_session_of_its_own(launcher: Launcher) -> None:
+def test_each_task_has_a_session_of_its_own(launcher: Launcher) -> None:
     done = launcher.run("--workers", "2", program="print(os.getsid(0) == os.getpid() == os.getpgid(0))")
     assert sorted(done.out.splitlines()) == ["[worker 0] True", "[worker 1] True"]
 
@@ -113,11 +113,11 @@ def test_the_program_below_a_shell_is_gone_with_it(launcher: Launcher) -> None:
     assert launcher.alive() == {}
 
 
-def test_a_killed_launcher_leaves_no_rank_no_grandchild_and_no_guard_behind(launcher: Launcher) -> None:
+def test_after_the_launcher_is_killed_its_tasks_grandchildren_and_guard_end(launcher: Launcher) -> None:
     script = launcher.write(HAS_GRANDCHILDREN + "forever()")
     started = launcher.start("--workers", "2", "--grace-seconds", "0.5", "--", str(script))
     started.wait_for("up-0"), started.wait_for("up-1")
-    # The launcher, its guard, two ranks, and two grandchildren of each.
+    # The launcher, its guard, two tasks, and two grandchildren of each.
     assert len(launcher.alive()) == 8
     started.process.send_signal(signal.SIGKILL)
     assert started.process.wait(30) == -signal.SIGKILL
@@ -157,11 +157,11 @@ def test_a_launcher_whose_guard_was_killed_goes_on_and_cleans_up(launcher: Launc
     assert launcher.alive() == {}
 
 
-def test_a_launcher_within_a_launcher_is_ended_with_its_ranks(launcher: Launcher) -> None:
+def test_a_launcher_within_a_launcher_is_ended_with_its_tasks(launcher: Launcher) -> None:
     inner = launcher.write("say('up')\nforever()", "inner.py")
     outer = ("--grace-seconds", "0.5", "--", sys.executable, "-m", "tfdist.launch")
     started = launcher.start(*outer, "--grace-seconds", "600", "--", str(inner))
     started.wait_for("up")
     started.process.kill()
-    # The kernel kills the inner launcher with the outer one, and the inner ranks with the inner launcher.
+    # The kernel kills the inner launcher with the outer one, and the inner tasks with the inner launcher.
     wait_until(lambda: not launcher.alive(), "no process is left")

@@ -1,4 +1,4 @@
-"""An existing model becomes one with synchronized batch normalization, and stays a plain Keras model in its files."""
+"""convert_sync_batchnorm keeps weights and outputs, and the converted model is saved as a plain Keras model."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_weights_and_outputs_stay(make, keras):
     np.testing.assert_allclose(model.predict(ROWS, verbose=0), outputs, rtol=1e-5, atol=1e-6)
     found = [layer for layer in model._flatten_layers() if type(layer) is SyncBatchNormalization]
     assert len({id(layer) for layer in found}) == 1
-    # Converting twice is converting once.
+    # A second conversion changes nothing.
     assert convert_sync_batchnorm(model) is model
 
 
@@ -163,7 +163,7 @@ def test_masked_steps_do_not_count(keras):
     np.testing.assert_allclose(np.asarray(layer.moving_variance), counted.var(0), rtol=1e-5)
 
 
-def test_a_frozen_layer_does_not_learn(keras):
+def test_a_frozen_layer_normalizes_by_the_running_statistics(keras):
     import tensorflow as tf
 
     from tfdist.layers import SyncBatchNormalization
@@ -174,7 +174,7 @@ def test_a_frozen_layer_does_not_learn(keras):
     np.testing.assert_allclose(outputs, ROWS / np.sqrt(1.001), rtol=1e-5)
 
 
-def test_a_batch_without_rows_teaches_nothing(keras):
+def test_a_batch_without_rows_leaves_the_running_statistics_as_they_are(keras):
     import tensorflow as tf
 
     from tfdist.layers import SyncBatchNormalization
@@ -188,7 +188,9 @@ def test_a_batch_without_rows_teaches_nothing(keras):
 def test_a_model_without_batch_normalization_is_refused(keras):
     from tfdist.layers import convert_sync_batchnorm
 
-    with pytest.raises(ValueError, match="expected a model with batch normalization, received 'plain' without"):
+    with pytest.raises(
+        ValueError, match="expected a model with batch normalization, received 'plain' without any; leave"
+    ):
         convert_sync_batchnorm(keras.Sequential([keras.layers.Input((6,)), keras.layers.Dense(2)], name="plain"))
 
 
@@ -200,7 +202,7 @@ def test_a_subclass_is_refused_and_nothing_is_changed(keras):
 
     first = keras.layers.BatchNormalization()
     model = keras.Sequential([keras.layers.Input((6,)), first, Own(name="own")])
-    with pytest.raises(ValueError, match="received 'own' of the class Own"):
+    with pytest.raises(ValueError, match="received the layer 'own' of the class Own; build that class on"):
         convert_sync_batchnorm(model)
     assert type(first) is not SyncBatchNormalization
 
@@ -216,14 +218,16 @@ def test_renorm_is_refused(keras):
 
 
 @pytest.mark.parametrize("options", [{"synchronized": False}, {"axis": [1, 2]}])
-def test_options_that_cannot_be_kept_are_refused(options, keras):
+def test_options_that_cannot_be_honoured_are_refused(options, keras):
     from tfdist.layers import SyncBatchNormalization
 
-    with pytest.raises(ValueError, match=r"^expected (a synchronized SyncBatchNormalization|batch normalization with)"):
+    with pytest.raises(
+        ValueError, match=r"^expected (a synchronized SyncBatchNormalization|batch normalization with one)"
+    ):
         SyncBatchNormalization(**options)
 
 
-def test_a_layer_on_top_of_it_is_converted_already_and_saved_as_itself(keras, tmp_path):
+def test_a_subclass_of_sync_batch_normalization_is_left_as_it_is_and_saved_under_its_own_class(keras, tmp_path):
     from tfdist.layers import SyncBatchNormalization, convert_sync_batchnorm
 
     class Tenfold(SyncBatchNormalization):

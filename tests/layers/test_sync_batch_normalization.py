@@ -1,4 +1,4 @@
-"""Synchronized batch normalization computes what float64 numpy computes for the whole global batch."""
+"""On several replicas SyncBatchNormalization computes what float64 NumPy computes for the whole global batch."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-# Runs the layer on rows that are split unevenly over replicas, and prints what came out, in the order of the rows.
+# Runs the layer on rows that are split over replicas, and prints outputs and gradients in the order of the rows.
 PROGRAM = """
 import json, sys
 import numpy as np
@@ -26,7 +26,7 @@ for case in json.load(open(folder + "/cases.json")):
     dtype = case.get("dtype", "float32")
     bounds = np.cumsum([0, *case["rows"]])
     with strategy.scope():
-        # Keras 2 keeps float32 variables anyway, and has no mixed precision on central storage.
+        # Keras 2 keeps float32 variables for a float16 layer, and has no mixed precision on central storage.
         mixed = dtype == "float16" and keras_in_use().is_keras3
         layer = SyncBatchNormalization(dtype="mixed_float16" if mixed else dtype, momentum=0.9)
         layer.build((None, *x.shape[1:]))
@@ -88,7 +88,7 @@ def folder(tmp_path_factory):
 
 
 def reference(case, data, *, unbiased):
-    """Batch normalization and its gradient from the paper, on all rows, in float64."""
+    """Batch normalization and its gradient, by the formulas of the paper, on all rows, in float64."""
     dtype = case.get("dtype", "float32")
     x, slope = (data[f"{case['data']}_{one}"].astype(dtype).astype("float64") for one in ("x", "slope"))
     gamma, beta = (data[one].astype("float64") for one in ("gamma", "beta"))
@@ -124,7 +124,7 @@ def compare(ranks, folder):
         tolerance = 1e-2 if case.get("dtype") == "float16" else 1e-5
         for key, value in expected.items():
             got = [np.asarray(one[key]) for one in found]
-            # Rows are with the replica that had them; everything else is known to each worker.
+            # Each worker prints the rows of its own replicas, and all of the other values.
             together = np.concatenate([one for one in got if one.size]) if key in ("y", "dx") else None
             for one in [together] if together is not None else got:
                 error = np.abs(one - value).max() / np.abs(value).max()

@@ -1,4 +1,4 @@
-"""LAMB against the LAMB that most programs have: TensorFlow Addons', on the leg that has it."""
+"""LAMB against the LAMB of TensorFlow Addons, in the environment that has it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_a_hundred_steps_with_exclusions(decay, adaptation, weight_decay):
         assert np.abs(one - other).max() <= 1e-6 * np.abs(other).max()
 
 
-def test_its_config_is_read():
+def test_the_config_of_addons_is_read():
     theirs = tfa.optimizers.LAMB(0.01, weight_decay=0.1, beta_1=0.8, exclude_from_weight_decay=["bias"])
     ours = LAMB.from_config(theirs.get_config())
     assert (ours.weight_decay, ours.beta_1, ours.epsilon) == (pytest.approx(0.1), pytest.approx(0.8), 1e-6)
@@ -60,7 +60,7 @@ print(model.get_weights()[0].tolist())
 
 
 @pytest.mark.parametrize("ending", ["h5", "keras"])
-def test_a_model_saved_with_it_is_read_where_it_is_not(ending, children, tmp_path):
+def test_a_model_saved_with_addons_is_read_without_addons(ending, children, tmp_path):
     path = str(tmp_path / f"model.{ending}")
     saved = children.run(SAVE, path)
     assert saved.code == 0
@@ -83,8 +83,14 @@ def test_a_model_saved_with_it_is_read_where_it_is_not(ending, children, tmp_pat
     assert read.out.splitlines()[-1] == saved.out.splitlines()[-1]
 
 
-def test_it_can_be_had_by_name():
-    made = create_optimizer(
-        "tfa_lamb", learning_rate=0.1, global_batch_size=256, steps_per_epoch=1, epochs=1, weight_decay=0.1
-    )
+def test_create_optimizer_makes_the_lamb_of_addons_by_name():
+    made = create_optimizer("tfa_lamb", learning_rate=0.1, weight_decay=0.1, exclude_from_weight_decay=["bias"])
     assert isinstance(made, tfa.optimizers.LAMB)
+    assert made.get_config()["exclude_from_weight_decay"] == ["bias"]
+
+
+def test_exclusions_that_addons_would_replace_are_refused():
+    with pytest.raises(ValueError, match=r"^expected exclude_from_layer_adaptation to hold patterns for tfa_lamb, rec"):
+        create_optimizer(
+            "tfa_lamb", learning_rate=0.1, exclude_from_weight_decay=["bias"], exclude_from_layer_adaptation=[]
+        )

@@ -21,7 +21,7 @@ TRIED = hypothesis.settings(max_examples=30, deadline=None, derandomize=True)
 
 
 def problem(shapes, seed):
-    """Weights, one of which may be zero, gradients of all steps, and rates that change."""
+    """Returns weights, of which the first may be all zero, and the gradients of all steps."""
     rng = np.random.default_rng(seed)
     weights = [rng.normal(size=shape).astype("float32") for shape in shapes]
     weights[0] *= seed % 2
@@ -49,7 +49,7 @@ def compare(found, expected):
 
 
 def exclusions(draw, count):
-    """Two sets of variables, and the options that name them."""
+    """Draws two sets of excluded variables, for the decay and the adaptation, as options and for the reference."""
     no_decay = draw(st.sets(st.integers(0, count - 1)))
     no_adaptation = draw(st.none() | st.sets(st.integers(0, count - 1)))
     options = {
@@ -107,7 +107,7 @@ def test_momentum_corrected_sgd(mode, nesterov):
     compare(found, reference.corrected_sgd(weights, gradients, rates, no_decay={1}, **shared))
 
 
-def test_with_a_constant_rate_it_is_keras_own_sgd():
+def test_momentum_corrected_sgd_with_a_constant_rate_makes_the_steps_of_keras_sgd():
     weights, gradients = problem([(3, 2), (4,)], seed=1)
     rates = [0.01] * STEPS
     expected = trained(tf.keras.optimizers.SGD(0.01, momentum=0.9), weights, gradients, rates, "graph")

@@ -19,7 +19,7 @@ import tensorflow as tf
 
 rng = np.random.default_rng(0)
 x, y = rng.normal(size=(40, 6)).astype("float32"), rng.normal(size=(40, 2)).astype("float32")
-for optimizer, decay in (("lamb", 0.1), ("lars", 0.01), ("sgd", 0.01)):
+for optimizer, decay in (("lamb", 0.1), ("lars", 0.01), ("momentum_corrected_sgd", 0.01), ("sgd", 0.01)):
     tf.keras.utils.set_random_seed(0)
     with strategy.scope():
         layers = [tf.keras.layers.Input((6,)), tf.keras.layers.Dense(8, "tanh"), tf.keras.layers.Dense(2)]
@@ -28,14 +28,12 @@ for optimizer, decay in (("lamb", 0.1), ("lars", 0.01), ("sgd", 0.01)):
             create_optimizer(
                 optimizer,
                 learning_rate=0.02,
-                global_batch_size=16,
-                base_batch_size=16,
                 steps_per_epoch=3,
                 epochs=4,
                 warmup_epochs=1,
-                decay="cosine",
+                learning_rate_decay="cosine",
                 weight_decay=decay,
-                exclude=["bias"],
+                exclude_from_weight_decay=[] if optimizer == "sgd" else ["bias"],
             ),
             "mse",
         )
@@ -54,7 +52,7 @@ def weights(finished):
 @pytest.fixture(scope="module")
 def expected(module_children):
     found = dict(weights(module_children.run(PROGRAM, "one_device", "0")))
-    assert found.keys() == {"lamb", "lars", "sgd"}
+    assert found.keys() == {"lamb", "lars", "momentum_corrected_sgd", "sgd"}
     return found
 
 

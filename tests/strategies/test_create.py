@@ -67,9 +67,7 @@ def test_one_device_refuses_several():
 def test_an_unknown_name_is_refused():
     with pytest.raises(
         ValueError,
-        match=re.escape(
-            f"expected a strategy out of {', '.join(STRATEGY_NAMES)}, received 'mirorred'; choose one of them."
-        ),
+        match=re.escape(f"expected a strategy out of {', '.join(STRATEGY_NAMES)}, received 'mirorred'."),
     ):
         create_strategy("mirorred")
 
@@ -83,24 +81,34 @@ def test_a_startup_timeout_that_is_not_positive_is_refused(name, seconds):
         create_strategy(name, startup_timeout_seconds=seconds)
 
 
+def test_auto_takes_a_startup_timeout_whatever_it_chooses():
+    assert create_strategy("auto", startup_timeout_seconds=30.0).num_replicas_in_sync == 1
+
+
+WORKERS = "multi_worker_mirrored and parameter_server take"
+DEVICES = "one_device and mirrored and central_storage and multi_worker_mirrored take"
+
+
 @pytest.mark.parametrize(
     ("name", "option", "value", "takers"),
     [
-        ("parameter_server", "devices", ["CPU:0"], "one_device, mirrored, central_storage, multi_worker_mirrored"),
-        ("tpu", "devices", 2, "one_device, mirrored, central_storage, multi_worker_mirrored"),
-        ("mirrored", "cluster", ClusterConfig(), "multi_worker_mirrored, parameter_server"),
-        ("mirrored", "tpu", "my-tpu", "tpu"),
-        ("one_device", "tpu", "local", "tpu"),
-        ("multi_worker_mirrored", "tpu", "my-tpu", "tpu"),
-        ("mirrored", "variable_partitioner", partitioner, "parameter_server"),
-        ("auto", "variable_partitioner", partitioner, "parameter_server"),
+        ("parameter_server", "devices", ["CPU:0"], DEVICES),
+        ("tpu", "devices", 2, DEVICES),
+        ("mirrored", "cluster", ClusterConfig(), WORKERS),
+        ("mirrored", "startup_timeout_seconds", 30.0, WORKERS),
+        ("one_device", "startup_timeout_seconds", 30.0, WORKERS),
+        ("mirrored", "tpu", "my-tpu", "tpu takes"),
+        ("one_device", "tpu", "local", "tpu takes"),
+        ("multi_worker_mirrored", "tpu", "my-tpu", "tpu takes"),
+        ("mirrored", "variable_partitioner", partitioner, "parameter_server takes"),
+        ("auto", "variable_partitioner", partitioner, "parameter_server takes"),
     ],
 )
 def test_an_option_that_a_strategy_does_not_take_is_refused(name, option, value, takers):
     chosen = "one_device" if name == "auto" else name
     with pytest.raises(
         ValueError,
-        match=re.escape(f"expected no {option} for the strategy {chosen}, received {value!r}; only {takers} takes it."),
+        match=re.escape(f"expected no {option} for the strategy {chosen}, received {value!r}; only {takers} it."),
     ):
         create_strategy(name, **{option: value})
 

@@ -108,4 +108,4 @@ def test_gpus_in_use_already_are_a_warning(two_gpus, monkeypatch, caplog):
     monkeypatch.setattr(tf.config.experimental, "set_memory_growth", refuse)
     grow_gpu_memory()
     assert len(caplog.records) == 2
-    assert "GPU memory growth stays as it was: TensorFlow was touched first by: " in caplog.text
+    assert "GPU memory growth is not changed: TensorFlow was touched first by: " in caplog.text

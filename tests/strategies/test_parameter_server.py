@@ -48,7 +48,7 @@ def test_a_cluster_without_parameter_servers_is_refused(cluster, received):
 def test_a_cluster_without_a_coordinator_is_refused(monkeypatch):
     jobs = {"worker": ["a:1", "b:1"], "ps": ["c:1"]}
     monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": jobs, "task": {"type": "worker", "index": 0}}))
-    with pytest.raises(ValueError, match="expected cluster to have a chief, which coordinates a cluster with ps"):
+    with pytest.raises(ValueError, match="expected cluster to have a chief, which coordinates the workers and ps"):
         create_strategy("parameter_server")
 
 

@@ -15,7 +15,7 @@ TFRECORD = ["--data=tfrecord", "--train_files=t", "--eval_files=e", "--image_sha
 
 @pytest.fixture
 def ran(monkeypatch):
-    """Records the flags that reach the program, instead of running it."""
+    """Records the flags that reach the program, which does not run."""
     seen = []
     monkeypatch.setattr(program, "run", lambda values, *, started: seen.append(values) or 7)
     return seen
@@ -31,7 +31,7 @@ def refused(argv, message, capsys):
 
 
 @pytest.mark.parametrize("argv", [[], TFRECORD, ["--data=synthetic", "--image_shape=2,2,1", "--num_classes=2"]])
-def test_flags_that_agree_reach_the_program(argv, ran):
+def test_flags_that_fit_together_reach_the_program(argv, ran):
     assert cli.main(argv) == 7
     assert len(ran) == 1
 
@@ -114,20 +114,27 @@ def test_help_lists_every_flag(flag, ran, capsys):
     [
         (
             ["--optimizer=adam", "--momentum=0.5"],
-            "expected no --momentum with --optimizer=adam, received 0.5; only sgd, lars take it, leave it out.",
+            "expected no --momentum with --optimizer=adam, received 0.5; leave it out, or use sgd, momentum_corrected_"
+            "sgd or lars.",
         ),
         (
             ["--optimizer=rmsprop", "--weight_decay=0.1"],
-            "expected no --weight_decay with --optimizer=rmsprop, received 0.1; only sgd, adamw, lars, lamb,",
+            "expected no --weight_decay with --optimizer=rmsprop, received 0.1; leave it out, or use sgd,",
         ),
         (
             ["--optimizer=sgd", "--eeta=0.02"],
-            "expected no --eeta with --optimizer=sgd, received 0.02; only lars take it, leave it out.",
+            "expected no --eeta with --optimizer=sgd, received 0.02; leave it out, or use lars.",
         ),
         (
             ["--optimizer=sgd", "--exclude_from_adaptation=bias"],
-            "expected no --exclude_from_adaptation with --optimizer=sgd, received ['bias']; only lars, lamb take it,",
+            "expected no --exclude_from_adaptation with --optimizer=sgd, received ['bias']; leave it out, or use lars",
         ),
+        (
+            ["--optimizer=sgd", "--exclude_from_weight_decay=bias"],
+            "expected no --exclude_from_weight_decay with --optimizer=sgd, received ['bias']; leave it out, or use",
+        ),
+        (["--warmup_epochs=21"], "expected --warmup_epochs up to --epochs=20, received 21.0."),
+        (["--optimizer=sgd", "--momentum=1"], "expected --momentum below 1, received 1.0."),
         (
             ["--base_batch_size=32"],
             "expected no --base_batch_size with --learning_rate_scaling=none, received 32; add --learning_rate_scal",
@@ -158,22 +165,22 @@ def test_a_flag_that_would_be_ignored_is_refused(argv, message, capsys):
         (["--exclude_from_adaptation="], (), 0.001),
     ],
 )
-def test_options_of_an_optimizer_reach_it(argv, adaptation, eeta, ran):
+def test_flags_of_an_optimizer_reach_it(argv, adaptation, eeta, ran):
     cli.main(["--optimizer=lars", "--exclude_from_weight_decay=bias", *argv])
     found = program._optimizer(ran[0], steps=10)
     assert found.get_config()["exclude_from_weight_decay"] == ["bias"]
     assert (found.exclude_from_adaptation, found.eeta) == (adaptation, eeta)
 
 
-class TestWhatIsFoundOutLater:
-    def test_a_sentence_about_the_input_is_printed(self, monkeypatch, capsys):
+class TestErrorsOfTheProgram:
+    def test_a_refusal_is_printed_as_a_sentence(self, monkeypatch, capsys):
         def refuse(values, *, started):
-            raise ValueError("expected a batch, received none; give one.")
+            raise ValueError("expected a batch, received none.")
 
         monkeypatch.setattr(program, "run", refuse)
-        refused([], "expected a batch, received none; give one.\n", capsys)
+        refused([], "expected a batch, received none.\n", capsys)
 
-    def test_another_error_comes_with_its_place(self, monkeypatch):
+    def test_another_error_keeps_its_traceback(self, monkeypatch):
         def fail(values, *, started):
             raise ValueError("Shapes (2,) and (3,) are incompatible")
 
@@ -181,11 +188,11 @@ class TestWhatIsFoundOutLater:
         with pytest.raises(ValueError, match=r"^Shapes"):
             cli.main([])
 
-    def test_a_pattern_that_is_found_nowhere(self, tmp_path):
+    def test_a_pattern_that_matches_no_variable_is_refused_before_the_training(self, tmp_path):
         argv = ["train", "--strategy=one_device", "--optimizer=lamb", "--exclude_from_weight_decay=no_such_layer"]
         argv += [f"--model_dir={tmp_path / 'model'}", f"--data_dir={tmp_path / 'data'}"]
         ended = subprocess.run([sys.executable, "-m", "tfdist", *argv], capture_output=True, text=True, timeout=120)
         assert ended.returncode == 2
-        message = "tfdist train: expected 'no_such_layer' of exclude_from_weight_decay to be found in the path of a var"
+        message = "tfdist train: expected 'no_such_layer' of exclude_from_weight_decay to match the path of a variable"
         assert message in ended.stderr
         assert "Traceback" not in ended.stderr

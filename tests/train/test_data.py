@@ -14,7 +14,7 @@ from sklearn.datasets import load_digits
 from tfdist.input import write_tfrecords
 from tfdist.train import data
 
-# Two of these reach the point where both have seen that nothing is there yet, and then write.
+# Two processes run this: each waits until both have found no data, and then writes.
 WRITER = """
 import os, sys, time
 from tfdist.train import data
@@ -66,7 +66,7 @@ def digits(folder):
 
 
 class TestDigits:
-    def test_the_counts_are_those_of_scikit_learn(self, digits):
+    def test_the_counts_add_up_to_those_of_scikit_learn(self, digits):
         total = len(load_digits().target)
         held_out = -(-total // 5)
         assert (digits.num_train, digits.num_eval) == (total - held_out, held_out) == (1437, 360)
@@ -97,10 +97,10 @@ class TestDigits:
         monkeypatch.setattr(data, "write_tfrecords", None)
         assert data.digits(str(folder)) == digits
         assert stamps() == before
-        # The folder, the shards of two splits and their indexes, and what says that all is there.
+        # The folder, the shards and the index of each split, and the index of the data set, which is written last.
         assert len(before) == 1 + (8 + 1) + (8 + 1) + 1
 
-    def test_two_that_write_at_once_both_end_well(self, children, tmp_path):
+    def test_two_processes_may_write_at_once(self, children, tmp_path):
         folder, marks = str(tmp_path / "shared"), [str(tmp_path / "a"), str(tmp_path / "b")]
         started = [children.start(WRITER, folder, *marks), children.start(WRITER, folder, *reversed(marks))]
         ended = [child.end() for child in started]
@@ -120,7 +120,7 @@ class TestDigits:
         monkeypatch.setattr(Path, "home", lambda: tmp_path)
         assert data.digits(None).train_files[0].startswith(str(tmp_path / ".cache" / "tfdist" / "digits"))
 
-    def test_scikit_learn_is_asked_for(self, tmp_path, monkeypatch):
+    def test_without_scikit_learn_the_refusal_names_the_extra(self, tmp_path, monkeypatch):
         monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
         message = "expected scikit-learn for --data=digits, found none; pip install 'tfdist[train]'."
         with pytest.raises(ImportError, match=re.escape(message)):
@@ -146,7 +146,7 @@ class TestParse:
         np.testing.assert_array_equal(image.numpy(), pixels.astype(np.float32))
         assert (image.dtype, label.dtype, int(label)) == (tf.float32, tf.int64, 1)
 
-    def test_a_jpeg_is_read_too(self, shaped):
+    def test_a_jpeg_is_decoded(self, shaped):
         content = tf.io.encode_jpeg(np.full((4, 3, 3), 200, np.uint8)).numpy()
         image, _ = shaped.parse(tf.constant(example(content, 0)))
         np.testing.assert_allclose(image.numpy(), 200.0, atol=2)
@@ -158,7 +158,7 @@ class TestParse:
 
 
 class TestSynthetic:
-    def test_brightness_tells_the_label(self, folder):
+    def test_the_brightness_of_an_image_depends_on_its_label(self, folder):
         found = data.synthetic(str(folder), image_shape=(4, 6, 3), num_classes=4)
         assert (found.num_train, found.num_eval, found.image_shape, found.num_classes) == (2048, 256, (4, 6, 3), 4)
         images, labels = read(found, "eval")
@@ -178,7 +178,7 @@ class TestSynthetic:
 
 
 class TestFashionMnist:
-    def test_it_is_read_from_its_four_files(self, tmp_path):
+    def test_the_images_come_from_the_four_files(self, tmp_path):
         rng = np.random.default_rng(0)
         content = {}
         for prefix, count in (("train", 20), ("t10k", 7)):
@@ -195,10 +195,10 @@ class TestFashionMnist:
             images, labels = content[prefix]
             assert multiset(*read(found, split)) == multiset(images, map(int, labels))
 
-    def test_without_them_the_refusal_says_where_it_looked(self, tmp_path, monkeypatch):
+    def test_without_the_four_files_the_refusal_names_the_folders(self, tmp_path, monkeypatch):
         monkeypatch.setattr(data, "_FASHION_MNIST_FOLDERS", ("/nowhere/a", "/nowhere/b"))
         message = (
-            "expected train-images-idx3-ubyte.gz and its three companions, found none in "
+            "expected train-images-idx3-ubyte.gz and its three sister files, found none in "
             f"{tmp_path}, /nowhere/a, /nowhere/b; install Debian's dataset-fashion-mnist, call"
         )
         with pytest.raises(FileNotFoundError, match=re.escape(message)):
@@ -207,7 +207,7 @@ class TestFashionMnist:
 
 
 class TestTfrecord:
-    def test_the_users_own_files_are_counted(self, tmp_path):
+    def test_the_records_of_the_users_own_files_are_counted(self, tmp_path):
         for split, count in (("train", 5), ("eval", 3)):
             write_tfrecords([example(b"x" * 4, 0)] * count, str(tmp_path / split), num_shards=2)
         found = data.tfrecord(
@@ -224,6 +224,6 @@ class TestTfrecord:
         write_tfrecords([example(b"x", 0)], str(tmp_path / "there"), num_shards=1)
         patterns = dict.fromkeys(("train_files", "eval_files"), str(tmp_path / "there-*"))
         patterns[missing] = str(tmp_path / "nothing-*")
-        message = f"expected files for --{missing}, found none that match {patterns[missing]!r}; check the pattern."
+        message = f"expected files for --{missing}, found none that match {patterns[missing]!r}; correct the pattern."
         with pytest.raises(ValueError, match=re.escape(message)):
             data.tfrecord(**patterns, image_shape=(1, 1, 1), num_classes=2)

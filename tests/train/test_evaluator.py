@@ -51,7 +51,7 @@ def build(strategy):
 
 
 def clock(monkeypatch, *events):
-    """Lets the next event happen whenever the evaluator goes to sleep."""
+    """Replaces each sleep of the evaluator by the next event."""
     waiting = iter(events)
     fake = types.SimpleNamespace(time=time.time, monotonic=time.monotonic, sleep=lambda seconds: next(waiting)())
     monkeypatch.setattr(evaluator, "time", fake)
@@ -116,8 +116,8 @@ def test_files_of_an_earlier_training_are_not_evaluated(strategy, data, values, 
     values.evaluator_timeout_seconds = 0.01
     clock(monkeypatch, *[lambda: time.sleep(0.005)] * 100)
     message = (
-        f"expected a new checkpoint {checkpoint} within 0 s, found none; look at the workers' logs, or give more time "
-        "with --evaluator_timeout_seconds."
+        f"expected a new checkpoint {checkpoint} within 0 s, found none; read the logs of the workers, or raise "
+        "--evaluator_timeout_seconds."
     )
     with pytest.raises(TimeoutError, match=re.escape(message)):
         evaluator.evaluate_checkpoints(model, strategy, data, values, checkpoint=checkpoint, started=time.time())

@@ -80,20 +80,20 @@ def test_resnet50():
 
 
 def test_resnet50_refuses_small_images():
-    message = "expected images of at least 32 x 32 for resnet50, received 8 x 40; use cnn or larger images."
+    message = "expected images of at least 32 x 32 for resnet50, received 8 x 40; use cnn, or larger images."
     with pytest.raises(ValueError, match=re.escape(message)):
         build_model("resnet50", image_shape=(8, 40, 1), num_classes=10)
 
 
 def test_a_model_without_batch_norm_refuses_to_synchronize_it():
-    message = "expected a model with batch normalization, received 'mlp' without; leave the conversion out."
+    message = "expected a model with batch normalization, received 'mlp' without any; leave the conversion out."
     with pytest.raises(ValueError, match=re.escape(message)):
         build_model("mlp", image_shape=(8, 8, 1), num_classes=10, sync_batch_norm=True)
 
 
 @pytest.mark.parametrize("name", ["vgg", "own_models.tiny", "own_models:", ""])
 def test_an_unknown_name_is_refused(name, own_models):
-    message = f"expected a model out of mlp, cnn, resnet50, or package.module:function, received {name!r}; name one."
+    message = f"expected a model out of mlp, cnn, resnet50, or package.module:function, received {name!r}."
     with pytest.raises(ValueError, match=re.escape(message)):
         build_model(name, image_shape=(8, 8, 1), num_classes=10)
 
@@ -108,7 +108,7 @@ def test_an_unknown_name_is_refused(name, own_models):
 def test_a_model_that_cannot_be_imported_is_refused(name, why, own_models):
     message = (
         f"expected the model {name!r} to be importable, received {why}; "
-        "check the name and that its folder is on PYTHONPATH."
+        "check the name, and that PYTHONPATH has its folder."
     )
     with pytest.raises(ValueError, match=re.escape(message)):
         build_model(name, image_shape=(8, 8, 1), num_classes=10)

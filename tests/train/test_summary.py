@@ -53,7 +53,7 @@ def test_the_last_bit_changes_the_checksum(other):
     assert weights_checksum(other) != weights_checksum(Model(ONES, np.zeros(3)))
 
 
-def test_the_line_has_what_workers_are_compared_by():
+def test_the_line_holds_the_results_that_are_equal_on_every_worker():
     assert summary().line() == "accuracy 0.9877, loss 0.01234568, steps 440, weights 0123456789abcdef"
 
 
@@ -78,6 +78,6 @@ def test_the_table(workers, replicas, said, capsys):
     assert "gradients" not in printed
 
 
-def test_the_table_says_what_compressed_gradients_cost(capsys):
+def test_the_table_has_the_bytes_of_compressed_gradients(capsys):
     summary(gradients="topk, 1,000 bytes a step and replica, 9.9 times fewer").print()
     assert "topk, 1,000 bytes a step and replica, 9.9 times fewer" in capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""Accumulation: gradients of several backward passes, averaged on each replica before they are summed over replicas."""
+"""Accumulation: averages the gradients of several backward passes on each replica, before they are summed."""
 
 from __future__ import annotations
 
@@ -12,37 +12,43 @@ from tfdist.allreduce.per_replica import PerReplica
 
 
 class Accumulation(tf.__internal__.tracking.AutoTrackable):
-    """Gathers gradients, and gives their mean to an update every so many passes.
+    """Adds up the gradients of several backward passes, and calls an update with their mean after the last pass.
 
     Args:
-        passes: how many passes an update is made of.
+        passes: number of backward passes per update.
     """
 
     def __init__(self, passes: int) -> None:
         super().__init__()
         self.passes = passes
         self._sums: list[PerReplica] = []
-        # Which had an influence on the loss of any pass so far.
+        # The places of the gradients that were not None in some pass that has been traced so far.
         self._given: set[int] = set()
 
     def build(self, shapes: Sequence[tuple[int, ...]], dtypes: Sequence[str]) -> None:
-        """Makes the variables; once, outside of replicas, in the scope of the strategy."""
+        """Makes the variables; called once, outside of replicas, in the scope of the strategy.
+
+        Args:
+            shapes: of the gradients.
+            dtypes: of the gradients.
+        """
         self._count = tf.Variable(
             tf.zeros([], tf.int64),
             trainable=False,
             name="passes",
             aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
         )
-        # Into the list that a checkpoint may have been restored to already.
+        # Appended to the same list, since a checkpoint may have been restored to it already.
         for i, (shape, dtype) in enumerate(zip(shapes, dtypes, strict=True)):
             self._sums.append(PerReplica(tf.zeros(shape, dtype), name=f"accumulated{i}"))
 
     def add(self, gradients: Sequence[Gradient], update: Callable[[list[Any]], Any]) -> None:
-        """Adds the gradients of a pass; with the last one of an update calls it with their mean; in replica context.
+        """Adds the gradients of one pass, and calls the update after the last pass; called in replica context.
 
         Args:
-            gradients: of this pass.
-            update: is called in replica context, in a branch of a condition that is the same on every replica.
+            gradients: the gradients of this pass; None if a variable has no influence on the loss.
+            update: takes the means, or None for a variable without a gradient in any pass. It is called in replica
+                context, inside of a tf.cond whose condition is the same on every replica.
         """
 
         def across(strategy: Any, given: list[Any]) -> None:
@@ -50,9 +56,9 @@ class Accumulation(tf.__internal__.tracking.AutoTrackable):
             self._given.update(i for i, g in enumerate(gradients) if g is not None)
 
             def last(gradients: list[Any]) -> None:
-                # What never had an influence on a loss stays so: an optimizer leaves such a variable alone. What other
-                # passes had gradients of has a mean, even if this pass has none. Of a pass that is traced later than
-                # this one, a gradient waits for an update that knows of it.
+                # A variable without a gradient in any pass keeps None, so that the optimizer leaves it alone. A
+                # variable with a gradient in another pass has a mean, even if this pass has no gradient for it. If
+                # that other pass is traced later than this one, its gradient is part of a later update.
                 means: list[Any] = [None] * len(gradients)
                 for i, g in enumerate(gradients):
                     if i in self._given:
@@ -73,7 +79,8 @@ class Accumulation(tf.__internal__.tracking.AutoTrackable):
                         one.assign(one.read() + tf.convert_to_tensor(gradient))
 
             due = tf.equal(self._count + 1, self.passes)
-            # A condition outside of the replicas: within one they cannot meet (keras-team/keras#20582).
+            # The condition is outside of the replicas: inside of a replica's condition, merge_call fails
+            # (keras-team/keras#20582).
             tf.cond(due, lambda: each_replica(last, args=(given,)), lambda: each_replica(other, args=(given,)))
             self._count.assign((self._count + 1) % self.passes)
 

@@ -1,31 +1,34 @@
-"""Sums gradients over all replicas: the one place at which the gradients of replicas meet."""
+"""Sums gradients over all replicas."""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import TypeAlias
 
 import tensorflow as tf
 
+from tfdist.allreduce.options_of import deadline_of
+
 Gradient: TypeAlias = tf.Tensor | tf.IndexedSlices | None
 
 
 def is_dense(gradient: Gradient) -> bool:
-    """Whether a gradient is there and is no IndexedSlices, which tf.is_tensor takes for a tensor too."""
+    """Returns whether a gradient is a dense tensor: neither None nor IndexedSlices, which tf.is_tensor accepts."""
     return gradient is not None and not isinstance(gradient, tf.IndexedSlices)
 
 
 def all_finite(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
-    """Returns whether every element of some floating tensors is a finite number."""
-    # Not by 0 * x, which TensorFlow may simplify to zeros.
+    """Returns whether every element of all these floating-point tensors is a finite number."""
+    # Not 0 * x, which TensorFlow may simplify to zeros.
     return tf.reduce_all([tf.reduce_all(tf.math.is_finite(tensor)) for tensor in tensors])
 
 
 def sum_gradients(gradients: Sequence[Gradient]) -> list[Gradient]:
-    """Returns each gradient's sum over all replicas of all workers; to be called in replica context.
+    """Returns each gradient's sum over all replicas of all workers; called in replica context.
 
     Args:
-        gradients: dense tensors, IndexedSlices, or None where a variable had no influence on the loss; the same
+        gradients: dense tensors, IndexedSlices, or None if a variable has no influence on the loss; for the same
             variables in the same order on every replica.
 
     Returns:
@@ -40,13 +43,25 @@ def sum_gradients(gradients: Sequence[Gradient]) -> list[Gradient]:
     """
     context = tf.distribute.get_replica_context()
     summed: list[Gradient] = list(gradients)
-    # TensorFlow packs what it is given together by concatenation, which takes one dtype (and slices are gathered).
+    # TensorFlow concatenates the tensors of a call, which therefore have one dtype. It gathers slices instead.
     groups: dict[tuple[str, bool], list[int]] = {}
     for i, gradient in enumerate(gradients):
         if gradient is not None:
             groups.setdefault((gradient.dtype.name, isinstance(gradient, tf.IndexedSlices)), []).append(i)
-    for chosen in groups.values():
-        totals = context.all_reduce(tf.distribute.ReduceOp.SUM, [gradients[i] for i in chosen])
-        for i, total in zip(chosen, totals, strict=True):
-            summed[i] = total
+    with within_deadline(gradients, summed):
+        for chosen in groups.values():
+            totals = context.all_reduce(tf.distribute.ReduceOp.SUM, [gradients[i] for i in chosen])
+            for i, total in zip(chosen, totals, strict=True):
+                summed[i] = total
     return summed
+
+
+def within_deadline(gradients: Sequence[Gradient], sums: list[Gradient]) -> contextlib.AbstractContextManager[None]:
+    """Returns a context for a sum of gradients; with several workers, the sum has the deadline of the strategy.
+
+    Args:
+        gradients: the gradients of this replica.
+        sums: the list that the body fills with the sums.
+    """
+    deadline = deadline_of(tf.distribute.get_strategy())
+    return contextlib.nullcontext() if deadline is None else deadline.over(gradients, sums)

@@ -7,24 +7,29 @@ import dataclasses
 from tfdist.allreduce.compression import COMPRESSIONS, Compression, compression_from_name
 
 ALGORITHMS = ("auto", "nccl", "ring", "hierarchical_copy", "reduction_to_one_device")
+# Longer than the evaluation or the checkpoint that the chief may make while the other workers wait.
+DEFAULT_TIMEOUT_SECONDS = 1800.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AllReduceOptions:
     """How the gradients of all replicas are summed.
 
+    None means "not asked for": DistributedOptimizer then takes the strategy's option, and the strategy the default.
+
     Args:
         algorithm: "auto" leaves the choice to TensorFlow; "nccl" and "ring" work within and across workers, "nccl" only
             with GPUs; "hierarchical_copy" and "reduction_to_one_device" work within one process.
-        num_packs: into how many packs one process's devices split the gradients ("nccl" and "hierarchical_copy" of
-            the mirrored strategy); None is TensorFlow's default.
-        bytes_per_pack: size in bytes at which a pack is closed; None is 2 MiB with DistributedOptimizer, and else one
-            pack of everything across workers.
-        timeout_seconds: how long a collective across workers may take before it fails; None waits without bound.
-        compression: what is sent in the place of the gradients, done by DistributedOptimizer: a value such as
-            ErrorFeedback(TopK(0.01)), or its name: none, fp16, bf16, topk, threshold, powersgd, where the last three
-            have error feedback and may have their density, tau or rank behind a colon, as in "topk:0.01". None is, for
-            DistributedOptimizer, what the strategy was made with, and else none.
+        num_packs: into how many packs the devices of one process split the gradients ("nccl" and "hierarchical_copy" of
+            the mirrored strategy); the default is 1.
+        bytes_per_pack: size in bytes at which a pack is closed. The default is 2 MiB with DistributedOptimizer; without
+            it, one pack holds everything that is sent across workers.
+        timeout_seconds: how long a sum of gradients may wait for the other workers before it fails; the default is
+            1800 s. The mirrored strategy waits for nobody and refuses the option.
+        compression: how DistributedOptimizer compresses gradients: a value such as ErrorFeedback(TopK(0.01)), or a
+            name: fp16, bf16, topk, threshold, powersgd. The last three have error feedback, and may have their density,
+            tau or rank behind a colon, as in "topk:0.01". "none" asks for no compression, also where the strategy was
+            made with one; the default is no compression.
 
     Raises:
         ValueError: for an unknown algorithm or compression, and for sizes that are not positive.
@@ -48,17 +53,16 @@ class AllReduceOptions:
     def __post_init__(self) -> None:
         if self.algorithm not in ALGORITHMS:
             raise ValueError(
-                f"expected all_reduce.algorithm out of {', '.join(ALGORITHMS)}, received {self.algorithm!r}; "
-                "choose one of them."
+                f"expected all_reduce.algorithm out of {', '.join(ALGORITHMS)}, received {self.algorithm!r}."
             )
         if isinstance(self.compression, str):
-            # One way to say it, so that options that ask for the same compare equal. An optimizer's "none" overrules
-            # its strategy's compression, which None does not.
+            # Names become values, so that options that ask for the same thing compare equal. "none" stays, since it
+            # overrules a strategy's compression, which None does not.
             object.__setattr__(self, "compression", compression_from_name(self.compression) or "none")
         elif self.compression is not None and not isinstance(self.compression, Compression):
             raise ValueError(
                 f"expected all_reduce.compression out of {', '.join(COMPRESSIONS)} or a value of tfdist.allreduce, "
-                f"received {self.compression!r}; choose one of them."
+                f"received {self.compression!r}."
             )
         for name, kind in (("num_packs", int), ("bytes_per_pack", int), ("timeout_seconds", (int, float))):
             value = getattr(self, name)
@@ -71,5 +75,5 @@ class AllReduceOptions:
 
     @property
     def compressor(self) -> Compression | None:
-        """The compression as a value."""
+        """The compression as a value; None for no compression."""
         return self.compression if isinstance(self.compression, Compression) else None

@@ -1,39 +1,57 @@
-"""Which options hold: those that a strategy was made with, and those that an optimizer asks for."""
+"""The all-reduce options that a strategy was made with, and those of an optimizer under that strategy."""
 
 from __future__ import annotations
 
 import dataclasses
+from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
 from tfdist.allreduce.options import AllReduceOptions
 
+if TYPE_CHECKING:
+    from tfdist.allreduce.deadline import SumDeadline
 
-def remember_all_reduce(strategy: tf.distribute.Strategy, options: AllReduceOptions | None) -> tf.distribute.Strategy:
-    """Lets a strategy remember the options that it was made with, and returns it."""
+
+def remember_all_reduce(
+    strategy: tf.distribute.Strategy, options: AllReduceOptions | None, deadline: SumDeadline | None = None
+) -> tf.distribute.Strategy:
+    """Stores on a strategy the options that it was made with, and returns the strategy.
+
+    Args:
+        strategy: a strategy that tfdist has made.
+        options: the options that the user asked for, or None.
+        deadline: the deadline of its sums of gradients; None if the strategy has only one worker.
+    """
     strategy._tfdist_all_reduce = options or AllReduceOptions()
+    strategy._tfdist_deadline = deadline
     return strategy
 
 
+def deadline_of(strategy: tf.distribute.Strategy) -> SumDeadline | None:
+    """Returns the deadline of a strategy's sums of gradients, if there is one."""
+    return getattr(strategy, "_tfdist_deadline", None)
+
+
 def all_reduce_of(strategy: tf.distribute.Strategy) -> AllReduceOptions:
-    """Returns the options that a strategy was made with; the default ones for a strategy that is not tfdist's."""
+    """Returns the options that a strategy was made with; the defaults for a strategy that tfdist has not made."""
     return getattr(strategy, "_tfdist_all_reduce", AllReduceOptions())
 
 
 def is_of_tfdist(strategy: tf.distribute.Strategy) -> bool:
-    """Whether tfdist has made a strategy, and mended the Keras that it is for."""
+    """Returns whether tfdist has made a strategy, and applied the mends that it needs."""
     return hasattr(strategy, "_tfdist_all_reduce")
 
 
 def options_of_path(asked: AllReduceOptions | None, of_strategy: AllReduceOptions) -> AllReduceOptions:
-    """Returns the options of a gradient path.
+    """Returns the options that the gradients of a DistributedOptimizer are summed with.
 
     Args:
-        asked: of the optimizer; what it leaves out is the strategy's.
-        of_strategy: what the strategy was made with.
+        asked: the options that the optimizer was given. The strategy's options replace those that are None.
+        of_strategy: the options that the strategy was made with.
 
     Raises:
-        ValueError: where the optimizer asks for what only a strategy can do, and its strategy does not.
+        ValueError: if the optimizer asks for an option that only a strategy can honour, and the strategy has another.
 
     Example:
         >>> from tfdist import AllReduceOptions
@@ -59,11 +77,11 @@ def options_of_path(asked: AllReduceOptions | None, of_strategy: AllReduceOption
 
 
 def refuse_lost_compression(strategy: tf.distribute.Strategy, optimizer: str) -> None:
-    """Raises ValueError where gradients are to be sent as they are though the strategy was asked for compression.
+    """Raises ValueError if gradients would be sent uncompressed although the strategy was made with compression.
 
     Args:
-        strategy: of the replica that is about to send.
-        optimizer: what to call the one that sends.
+        strategy: the strategy whose replica is about to send gradients.
+        optimizer: the name of the optimizer that sends them, for the message.
     """
     compression = all_reduce_of(strategy).compressor
     if compression is not None:

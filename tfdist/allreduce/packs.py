@@ -1,22 +1,23 @@
-"""plan_packs: which gradients, or parts of them, are sent together, and in which order."""
+"""plan_packs: decides which gradients, or parts of gradients, are sent together, and in which order."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
 
-# Large enough that starting a collective costs little beside sending it, small enough to begin early in backprop.
+# Large enough that starting a collective takes little time compared with sending it, and small enough that the first
+# pack is full early in backpropagation.
 DEFAULT_BYTES_PER_PACK = 2 << 20
 
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """A run of elements of one gradient.
+    """Consecutive elements of one flattened gradient.
 
     Attributes:
-        index: of the gradient.
-        start: first element, of the flattened gradient.
-        stop: the element after the last one.
+        index: position of the gradient in the list of gradients.
+        start: position of the first element.
+        stop: position after the last element.
     """
 
     index: int
@@ -26,11 +27,11 @@ class Part:
 
 @dataclasses.dataclass(frozen=True)
 class Pack:
-    """What one collective sends.
+    """The parts of gradients that one collective sends.
 
     Attributes:
-        dtype: name of the one dtype of its gradients.
-        parts: in the order in which they are concatenated.
+        dtype: name of the dtype of all parts.
+        parts: the parts in the order in which they are concatenated.
     """
 
     dtype: str
@@ -38,25 +39,26 @@ class Pack:
 
     @property
     def elements(self) -> int:
-        """How many elements it has."""
+        """The number of elements of all parts."""
         return sum(part.stop - part.start for part in self.parts)
 
 
 def plan_packs(
     sizes: Sequence[int], dtypes: Sequence[str], *, bytes_per_pack: int, itemsizes: Sequence[int]
 ) -> list[Pack]:
-    """Returns packs of at most a size, the last gradients first: those are the first that backprop has ready.
+    """Returns the packs in the order in which they are sent.
 
-    A gradient larger than a pack is split; the parts of a pack have one dtype.
+    Packs begin with the last gradients, which backpropagation computes first. A gradient that does not fit into a pack
+    is split. All parts of a pack have one dtype.
 
     Args:
-        sizes: elements of each gradient, in the order of the layers.
-        dtypes: name of the dtype of each.
+        sizes: number of elements of each gradient, in the order of the layers.
+        dtypes: name of each gradient's dtype.
         bytes_per_pack: the largest size of a pack, in bytes.
-        itemsizes: bytes of an element of each.
+        itemsizes: size in bytes of an element of each gradient.
 
     Raises:
-        ValueError: for a pack that is smaller than an element.
+        ValueError: if a pack is smaller than an element.
 
     Example:
         >>> from tfdist.allreduce.packs import plan_packs
@@ -80,7 +82,7 @@ def plan_packs(
         while left:
             parts = open_packs.setdefault(dtype, [])
             taken = min(left, room.setdefault(dtype, whole))
-            # From the end, so that what a pack holds is one run of the whole.
+            # Taken from the end of the gradient, so that the elements in a pack are consecutive.
             parts.append(Part(index, left - taken, left))
             left -= taken
             room[dtype] -= taken

@@ -1,4 +1,4 @@
-"""GradientPath: from each replica's gradients to their sums, as AllReduceOptions say."""
+"""GradientPath: sums the gradients of all replicas with the packs and the compression of AllReduceOptions."""
 
 from __future__ import annotations
 
@@ -9,186 +9,178 @@ from typing import Any
 import tensorflow as tf
 
 from tfdist._log import get_logger
-from tfdist.allreduce.aggregation import Gradient, all_finite, is_dense
+from tfdist.allreduce.aggregation import Gradient, all_finite, is_dense, within_deadline
+from tfdist.allreduce.compression import Compression, CompressionState
 from tfdist.allreduce.options import AllReduceOptions
 from tfdist.allreduce.options_of import all_reduce_of, options_of_path
 from tfdist.allreduce.packed import packed_all_reduce
 from tfdist.allreduce.per_replica import PerReplica
 from tfdist.allreduce.streams import Streams
+from tfdist.allreduce.traffic import Traffic, TrafficCounter
 
-_COUNTERS = ("steps", "sent", "uncompressed")
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Held:
+    """The variables of one compressed gradient: its residual, and the values of the compression by name."""
 
-@dataclasses.dataclass(frozen=True)
-class Traffic:
-    """What one replica has sent.
-
-    Attributes:
-        steps: how many all-reduces of gradients there were.
-        sent: bytes, without headers, supposing a ring.
-        uncompressed: bytes that it would have been without compression.
-    """
-
-    steps: int
-    sent: float
-    uncompressed: float
-
-    @property
-    def ratio(self) -> float:
-        """How many times fewer bytes were sent; 1 without compression."""
-        return self.uncompressed / self.sent if self.sent else 1.0
+    residual: PerReplica | None
+    values: dict[str, PerReplica]
 
 
 class GradientPath(tf.__internal__.tracking.AutoTrackable):
-    """What happens to gradients between backprop and the optimizer, and what it has to remember.
+    """Sums gradients over replicas, and owns the variables of their compression.
 
     Args:
-        options: bytes_per_pack and compression; the others, and these where they are None, are the strategy's.
+        options: bytes_per_pack and compression; None stands for the option of the strategy. The other options are those
+            of the strategy in any case.
     """
+
+    _held: dict[int, _Held]
+    _shared: dict[str, PerReplica]
+    _counter: TrafficCounter
 
     def __init__(self, options: AllReduceOptions | None) -> None:
         super().__init__()
-        self._asked = options
+        self.asked = options
         self.options = options or AllReduceOptions()
+        self.built = False
+        # Checkpoints store this dictionary. The attributes below refer to the same variables by their meaning; they are
+        # assigned with object.__setattr__, so that checkpoints do not store the variables twice.
         self._variables: dict[str, PerReplica] = {}
-        self._compressed: list[int] = []
-        self._built = False
+        object.__setattr__(self, "_held", {})
+        object.__setattr__(self, "_shared", {})
+        object.__setattr__(self, "_counter", TrafficCounter(self._variables))
 
     def build(self, shapes: Sequence[tuple[int, ...] | None], dtypes: Sequence[str]) -> None:
-        """Makes the variables; once, outside of replicas, in the scope of the strategy.
+        """Makes the variables; called once, in cross-replica context, in the scope of the strategy.
 
         Args:
-            shapes: of the gradients; None where it is sparse or missing.
-            dtypes: of the gradients.
+            shapes: shape of each gradient; None for a sparse gradient.
+            dtypes: name of each gradient's dtype.
         """
         strategy = tf.distribute.get_strategy()
-        self.options = options_of_path(self._asked, all_reduce_of(strategy))
+        self.options = options_of_path(self.asked, all_reduce_of(strategy))
         compression = self.options.compressor
-        self._built = True
+        self.built = True
         self._replicas = strategy.num_replicas_in_sync
         if compression is None or self._replicas == 1:
             return
-        self._compressed = [
-            i
-            for i, (shape, dtype) in enumerate(zip(shapes, dtypes, strict=True))
+        taken = {
+            place: shape
+            for place, (shape, dtype) in enumerate(zip(shapes, dtypes, strict=True))
             if shape is not None and dtype == "float32" and compression.takes(shape)
-        ]
-        taken = [shape for i, shape in enumerate(shapes) if i in self._compressed and shape is not None]
-        # Into the dictionary that a checkpoint may have been restored to already. What is of one gradient has the
-        # number of its variable, so that a residual goes on under another compression.
-        for one in compression.variables(taken):
-            base, number = _numbered(one.name)
-            name = one.name if number is None else f"{base}{self._compressed[number]}"
-            self._variables[name] = PerReplica(one.initial, name=name, shared=one.initial.ndim == 0)
-        for name in _COUNTERS:
-            self._variables[name] = PerReplica(tf.zeros([], tf.float64), name=name, shared=True)
-        elements = sum(shape.num_elements() for shape in map(tf.TensorShape, taken))
-        total = sum(tf.TensorShape(shape).num_elements() for shape in shapes if shape is not None)
-        get_logger().info(
-            "gradients: %s of %s dense elements go through %s, asked for ratio %s; the others as they are",
-            f"{elements:,}",
-            f"{total:,}",
-            compression,
-            self._ratio(taken),
-        )
+        }
+        first = compression.initial_state(list(taken.values()))
+        for number, place in enumerate(taken):
+            # Named after the place of the gradient and not after the compression, so that a checkpoint restores the
+            # residual also under another compression.
+            residual = self._make(f"residual{place}", first.residuals[number]) if first.residuals else None
+            values = first.of_gradients[number] if first.of_gradients else {}
+            made = {name: self._make(f"{name}{place}", initial) for name, initial in values.items()}
+            self._held[place] = _Held(residual=residual, values=made)
+        for name, initial in first.shared.items():
+            self._shared[name] = self._make(name, initial, shared=True)
+        self._counter.build()
+        _log_what_is_compressed(compression, list(taken.values()), shapes)
 
-    def _ratio(self, shapes: Sequence[tuple[int, ...]]) -> str:
-        compression = self.options.compressor
-        if compression is None or not shapes:
-            return "1"
-        sizes = [tf.TensorShape(shape).num_elements() for shape in shapes]
-        sent = sum(size / compression.ratio(shape) for size, shape in zip(sizes, shapes, strict=True))
-        return f"{sum(sizes) / sent:.1f}" if sent == sent else "of the gradients' own"
+    def _make(self, name: str, initial: Any, *, shared: bool = False) -> PerReplica:
+        # If a checkpoint was restored before the variable was made, TensorFlow restores the variable in this assignment.
+        self._variables[name] = PerReplica(initial, name=name, shared=shared)
+        return self._variables[name]
 
     @property
     def compresses(self) -> bool:
-        """Whether gradients go compressed to other replicas, once it has its variables."""
-        return self._built and self.options.compressor is not None and self._replicas > 1
+        """Whether gradients are sent compressed; False until `build` is called."""
+        return self.built and self.options.compressor is not None and self._replicas > 1
 
-    @property
-    def built(self) -> bool:
-        """Whether it has its variables."""
-        return self._built
+    def residuals(self) -> dict[int, PerReplica]:
+        """Returns the residuals of error feedback, by the place of their gradient."""
+        return {place: held.residual for place, held in self._held.items() if held.residual is not None}
 
     def sum_gradients(
         self, gradients: Sequence[Gradient], *, indices: Sequence[int] | None = None, scale: Any = None
     ) -> list[Gradient]:
-        """Returns each gradient's sum over all replicas; in replica context.
+        """Returns each gradient's sum over all replicas; called in replica context.
 
         Args:
-            gradients: dense, IndexedSlices, or None; the same kinds in the same order on every replica.
-            indices: of these among the gradients that it was built for; None for all of them in their order.
-            scale: the loss scale that they contain, by which residuals are kept unscaled; None for none.
+            gradients: dense tensors, IndexedSlices, or None; of the same kinds in the same order on every replica.
+            indices: the place of each gradient among those that the path was built for; None if they are all of them.
+            scale: the loss scale that the gradients contain, or None. Residuals are stored without it.
         """
         sums: list[Gradient] = list(gradients)
         if tf.distribute.get_replica_context().num_replicas_in_sync == 1:
             return sums
         streams = Streams(bytes_per_pack=self.options.bytes_per_pack)
         places = range(len(sums)) if indices is None else indices
-        # Which of them are compressed, and in whose place: what a compression keeps is of one variable.
-        taken = {i: place for i, place in enumerate(places) if place in self._compressed and is_dense(gradients[i])}
-        plain = [i for i, gradient in enumerate(gradients) if is_dense(gradient) and i not in taken]
-        for i, gradient in enumerate(gradients):
-            if isinstance(gradient, tf.IndexedSlices):
-                sums[i] = streams.all_reduce_slices(gradient)
-        for i, total in zip(plain, packed_all_reduce([gradients[i] for i in plain], streams), strict=True):
-            sums[i] = total
-        plainly = streams.sent
-        if taken:
-            self._exchange(gradients, sums, taken, streams, scale)
+        # The position of each compressed gradient in `gradients`, and its place: a residual belongs to one variable.
+        compressed = {i: place for i, place in enumerate(places) if place in self._held and is_dense(gradients[i])}
+        plain = [i for i, gradient in enumerate(gradients) if is_dense(gradient) and i not in compressed]
+        with within_deadline(gradients, sums):
+            for i, gradient in enumerate(gradients):
+                if isinstance(gradient, tf.IndexedSlices):
+                    sums[i] = streams.all_reduce_slices(gradient)
+            for i, total in zip(plain, packed_all_reduce([gradients[i] for i in plain], streams), strict=True):
+                sums[i] = total
+            sent_plain = streams.sent
+            if compressed:
+                self._exchange(gradients, sums, compressed, streams, scale)
         if self.compresses:
-            totals: list[Any] = [sums[i] for i in taken]
+            totals: list[Any] = [sums[i] for i in compressed]
             elements = sum(total.shape.num_elements() for total in totals)
-            self._count(streams.sent, plainly + 4 * elements * 2 * (self._replicas - 1) / self._replicas)
+            whole = 4 * elements * 2 * (self._replicas - 1) / self._replicas
+            self._counter.add(sent=streams.sent, uncompressed=sent_plain + whole)
         return sums
-
-    def _count(self, sent: Any, uncompressed: Any) -> None:
-        for name, more in (("steps", 1), ("sent", sent), ("uncompressed", uncompressed)):
-            counter = self._variables[name]
-            counter.assign(counter.read() + tf.cast(more, tf.float64))
 
     def _exchange(
         self, gradients: Sequence[Gradient], sums: list[Gradient], taken: dict[int, int], streams: Streams, scale: Any
     ) -> None:
+        """Sums the compressed gradients, and updates the compression's variables if all sums are finite."""
         compression = self.options.compressor
         assert compression is not None
-        # The compression numbers what it keeps by the gradients that it is given, which may be some of all.
-        numbers: dict[int | None, str] = {None: "", **{place: str(i) for i, place in enumerate(taken.values())}}
-        own = {}
-        for name in self._variables:
-            base, place = _numbered(name)
-            if name not in _COUNTERS and place in numbers:
-                own[f"{base}{numbers[place]}"] = name
-        kept = {name: self._variables[of].read() for name, of in own.items()}
-        if scale is not None:
-            kept.update({name: value * scale for name, value in kept.items() if name.startswith("residual")})
-        found = compression.exchange(
-            [gradients[i] for i in taken], kept, streams, scale=1.0 if scale is None else scale
+        held = [self._held[place] for place in taken.values()]
+        residuals = [one.residual for one in held if one.residual is not None]
+        state = CompressionState(
+            of_gradients=tuple({name: variable.read() for name, variable in one.values.items()} for one in held),
+            shared={name: variable.read() for name, variable in self._shared.items()},
+            residuals=tuple(_times(variable.read(), scale) for variable in residuals),
         )
+        loss_scale = 1.0 if scale is None else scale
+        found = compression.exchange([gradients[i] for i in taken], state, streams, scale=loss_scale)
         for i, total in zip(taken, found.totals, strict=True):
             sums[i] = total
-        after = {
-            own[name]: value / scale if scale is not None and name.startswith("residual") else value
-            for name, value in found.kept.items()
-        }
+        after: list[tuple[PerReplica, tf.Tensor]] = []
+        for one, values in zip(held, found.state.of_gradients, strict=bool(found.state.of_gradients)):
+            after += [(one.values[name], value) for name, value in values.items()]
+        after += [(self._shared[name], value) for name, value in found.state.shared.items()]
+        for variable, residual in zip(residuals, found.state.residuals, strict=True):
+            after.append((variable, residual if scale is None else residual / scale))
         parts = [one.values if isinstance(one, tf.IndexedSlices) else one for one in sums if one is not None]
-        # Totals are the same on every replica, and so is what they decide.
-        finite = all_finite(parts)
-        tf.cond(
-            finite,
-            lambda: tf.group([self._variables[name].assign(value) for name, value in after.items()]),
-            tf.no_op,
-        )
+        # The sums are equal on all replicas, so that all replicas take the same branch.
+        tf.cond(all_finite(parts), lambda: tf.group([one.assign(value) for one, value in after]), tf.no_op)
 
     def traffic(self) -> Traffic:
-        """Returns what the first replica of this process has sent; outside of replicas."""
-        if "sent" not in self._variables:
-            return Traffic(0, 0.0, 0.0)
-        steps, sent, uncompressed = (float(self._variables[name].local()) for name in _COUNTERS)
-        return Traffic(int(steps), sent, uncompressed)
+        """Returns how many bytes the first replica of this process has sent; called in cross-replica context."""
+        return self._counter.read()
 
 
-def _numbered(name: str) -> tuple[str, int | None]:
-    """Returns a name without the number behind it, and the number."""
-    base = name.rstrip("0123456789")
-    return base, int(name[len(base) :]) if base != name else None
+def _times(value: tf.Tensor, scale: Any) -> tf.Tensor:
+    return value if scale is None else value * scale
+
+
+def _log_what_is_compressed(
+    compression: Compression, taken: Sequence[tuple[int, ...]], shapes: Sequence[tuple[int, ...] | None]
+) -> None:
+    sizes = [tf.TensorShape(shape).num_elements() for shape in taken]
+    total = sum(tf.TensorShape(shape).num_elements() for shape in shapes if shape is not None)
+    ratio = "1"
+    if taken:
+        sent = sum(size / compression.ratio(shape) for size, shape in zip(sizes, taken, strict=True))
+        # Compressions return NaN for a ratio that depends on the gradients.
+        ratio = f"{sum(sizes) / sent:.1f}" if sent == sent else "that depends on the gradients"
+    get_logger().info(
+        "gradients: %s of %s dense elements are compressed with %s, ratio %s; the others are sent uncompressed",
+        f"{sum(sizes):,}",
+        f"{total:,}",
+        compression,
+        ratio,
+    )

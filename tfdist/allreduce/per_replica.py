@@ -1,4 +1,4 @@
-"""PerReplica: a variable with a value of its own on every replica, all of which a checkpoint keeps."""
+"""PerReplica: a variable with a separate value on every replica; a checkpoint keeps all of them."""
 
 from __future__ import annotations
 
@@ -9,17 +9,19 @@ from tensorflow.python.trackable.base import Trackable
 
 
 class PerReplica(Trackable):
-    """A variable that every replica reads and writes by itself.
+    """A variable that every replica reads and writes independently.
 
-    A checkpoint stores the values of all replicas of all workers, so that each gets back its own; on another number of
-    replicas each gets an equal share of their sum. Saving and restoring are for every worker to take part in.
+    A checkpoint stores the values of all replicas of all workers, and each replica gets its own value back. Restored to
+    another number of replicas, each replica gets an equal share of the sum of all values. Every worker has to take part
+    in saving and restoring.
 
     Args:
         initial: the first value, the same on every replica.
-        name: of the variable.
-        shared: whether it counts what all replicas do, so that it is not to be divided among another number of them.
+        name: name of the variable.
+        shared: whether the value is equal on all replicas, such as a step counter: it is then copied to another number
+            of replicas instead of divided among them.
 
-    Source: TensorFlow's own variables of this kind store the sum or the first replica's value.
+    Source: TensorFlow's own ON_READ variables store the sum or the first replica's value.
     """
 
     def __init__(self, initial: Any, *, name: str, shared: bool = False) -> None:
@@ -34,19 +36,23 @@ class PerReplica(Trackable):
         )
 
     def read(self) -> tf.Tensor:
-        """Returns this replica's value; in replica context."""
+        """Returns this replica's value; called in replica context."""
         return self._variable.read_value()
 
     def assign(self, value: tf.Tensor) -> Any:
-        """Sets this replica's value; in replica context."""
+        """Sets this replica's value; called in replica context."""
         return self._variable.assign(value)
 
     def local(self) -> tf.Tensor:
-        """Returns the value of this process's first replica; outside of replicas."""
-        return self._strategy.experimental_local_results(self._variable)[0].read_value()
+        """Returns the value of this process's first replica; called outside of replicas."""
+        return self.local_values()[0]
+
+    def local_values(self) -> list[tf.Tensor]:
+        """Returns the values of this process's replicas; called outside of replicas."""
+        return [value.read_value() for value in self._strategy.experimental_local_results(self._variable)]
 
     def values(self) -> tf.Tensor:
-        """Returns the values of all replicas, along a new first axis; outside of replicas, by every worker."""
+        """Returns the values of all replicas along a new first axis; called outside of replicas, by every worker."""
 
         @tf.function(autograph=False)
         def gathered() -> tf.Tensor:
@@ -57,10 +63,10 @@ class PerReplica(Trackable):
             return gathered()
 
     def restore(self, values: tf.Tensor) -> None:
-        """Gives every replica its own of `values`; outside of replicas, by every worker."""
+        """Assigns to every replica its row of `values`; called outside of replicas, by every worker."""
         replicas = self._strategy.num_replicas_in_sync
         if values.shape[0] != replicas:
-            # What is left unsent is in the sum of all, however it is divided.
+            # Only the sum of the residuals matters: it is the part of the gradients that has not been sent.
             share = tf.reduce_sum(values, 0, keepdims=True) / replicas
             values = tf.repeat(values[:1] if self._shared else tf.cast(share, values.dtype), replicas, axis=0)
         rows = tf.convert_to_tensor(values)

@@ -1,4 +1,4 @@
-"""The measuring stick: `tfdist bench allreduce`, `tfdist bench input` and `tfdist bench optimizer`."""
+"""The benchmarks `tfdist bench allreduce`, `tfdist bench input` and `tfdist bench optimizer`."""
 
 from __future__ import annotations
 
@@ -8,16 +8,23 @@ from collections.abc import Sequence
 
 BENCHMARKS = {
     "allreduce": "time, bandwidth and bytes of summing gradients over replicas",
-    "input": "records a second, stalls and bytes read of input pipelines",
-    "optimizer": "time of a step of each optimizer, beside what the memory allows",
+    "input": "records per second, stalls and bytes read of input pipelines",
+    "optimizer": "time of a step of each optimizer, compared with the memory bandwidth",
 }
 
 
 def main(argv: Sequence[str]) -> int:
-    """Runs `tfdist bench NAME ...` and returns its exit code."""
+    """Runs `tfdist bench NAME ...` and returns its exit code.
+
+    Args:
+        argv: command-line arguments behind `tfdist bench`.
+    """
     if not argv or argv[0] in ("--help", "-h"):
-        rows = "\n".join(f"  {name:<11}{what}" for name, what in BENCHMARKS.items())
-        print(f"usage: tfdist bench NAME ...\n\nbenchmarks:\n{rows}\n\n`tfdist bench NAME --help` says more.")
+        rows = "\n".join(f"  {name:<11}{description}" for name, description in BENCHMARKS.items())
+        print(
+            f"usage: tfdist bench NAME ...\n\nbenchmarks:\n{rows}\n\n`tfdist bench NAME --help` lists the options of a "
+            "benchmark."
+        )
         return 0 if argv else 2
     if argv[0] not in BENCHMARKS:
         print(

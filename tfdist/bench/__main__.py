@@ -1,4 +1,4 @@
-"""`python -m tfdist.bench` is the same as `tfdist bench`."""
+"""Runs `python -m tfdist.bench` as `tfdist bench`."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""What the benchmarks need beyond the library, missed before they measure and not after."""
+"""The packages that a benchmark needs beyond the dependencies of tfdist, checked before it measures anything."""
 
 from __future__ import annotations
 
@@ -7,12 +7,17 @@ import importlib.util
 
 
 def require(parser: argparse.ArgumentParser, *modules: str) -> None:
-    """Ends the program with a sentence if a module of the extra `bench` is missing.
+    """Ends the program with a message if a package of the extra `bench` is missing.
 
     Args:
-        parser: of the command.
-        *modules: that it will import.
+        parser: parser of the command, whose name the message begins with.
+        *modules: names of the modules that the benchmark imports later.
     """
     missing = [module for module in modules if importlib.util.find_spec(module) is None]
     if missing:
-        parser.exit(2, f"{parser.prog}: expected {' and '.join(missing)}, found none; pip install 'tfdist[bench]'.\n")
+        noun = "package" if len(missing) == 1 else "packages"
+        parser.exit(
+            2,
+            f"{parser.prog}: expected the {noun} {' and '.join(missing)} to be installed, found none; "
+            "run pip install 'tfdist[bench]'.\n",
+        )

@@ -1,4 +1,4 @@
-"""`tfdist bench input`: records a second, stalls and bytes read, with tf.data's auto-sharding and with tfdist."""
+"""`tfdist bench input`: records per second, stalls and bytes read, with tf.data's auto-sharding and with tfdist."""
 
 from __future__ import annotations
 
@@ -15,32 +15,50 @@ from typing import Any
 from tfdist.bench.extra import require
 
 SOURCES = ("FILE", "DATA", "tfdist")
-SECONDS = 600
+_TIMEOUT_SECONDS = 600
 
 
 def measure(workload: str, source: str, pipelines: int, pattern: str) -> dict[str, float]:
-    """Starts as many workers as pipelines; returns their rates, the largest stall and all bytes read.
+    """Starts one worker for each input pipeline and returns what the workers measured.
+
+    Args:
+        workload: name of the workload.
+        source: "tfdist", or the name of an auto-sharding policy of tf.data.
+        pipelines: number of input pipelines.
+        pattern: files of the dataset.
+
+    Returns:
+        Records per second with `real`, `cached` and `synthetic` data; `stall`, the share of the time that a step waits
+        for data; `bytes`, the bytes that all workers together read in one epoch.
 
     Raises:
-        RuntimeError: with their logs, if they failed.
+        RuntimeError: if a worker failed; contains the logs of the workers.
     """
     command = [sys.executable, "-m", "tfdist", "launch", "--workers", str(pipelines)]
-    command += ["--timeout-seconds", str(SECONDS), "-m", "tfdist.bench.input_worker", workload, source, pattern]
+    command += ["--timeout-seconds", str(_TIMEOUT_SECONDS)]
+    command += ["-m", "tfdist.bench.input_worker", workload, source, pattern]
     with tempfile.TemporaryDirectory() as folder:
-        ended = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS + 60, cwd=folder)
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_SECONDS + 60, cwd=folder)
     found = [json.loads(text) for text in re.findall(r"MEASURED (\{.*\})", ended.stdout)]
     if ended.returncode or len(found) != pipelines:
         raise RuntimeError(
             f"expected {pipelines} workers to measure {workload} with {source}, received exit code {ended.returncode}:"
             f"\n{ended.stdout[-4000:]}\n{ended.stderr[-4000:]}"
         )
-    # Workers go in step: each of them sees the rate of all.
-    rates = {name: statistics.median(one[name] for one in found) for name in ("real", "cached", "synthetic")}
-    return {**rates, "stall": 1 - rates["real"] / rates["synthetic"], "bytes": sum(one["bytes"] for one in found)}
+    # Every step waits for all workers, so that each worker measures the rate of all of them.
+    rates = {name: statistics.median(result[name] for result in found) for name in ("real", "cached", "synthetic")}
+    return {**rates, "stall": 1 - rates["real"] / rates["synthetic"], "bytes": sum(result["bytes"] for result in found)}
 
 
 def run(workloads: list[str], pipelines: list[int], runs: int, folder: Path) -> list[dict[str, Any]]:
-    """Measures everything in alternating runs; returns a row of medians for each case."""
+    """Measures every workload, number of pipelines and source in alternating runs; returns a row of medians for each.
+
+    Args:
+        workloads: names of the workloads.
+        pipelines: numbers of input pipelines.
+        runs: number of runs of which the median is taken.
+        folder: folder to write the datasets to.
+    """
     from tfdist.bench.input_workloads import WORKLOADS
     from tfdist.input import write_tfrecords
 
@@ -64,7 +82,7 @@ def run(workloads: list[str], pipelines: list[int], runs: int, folder: Path) -> 
 
 
 def table(rows: list[dict[str, Any]]) -> Any:
-    """Returns the rows as a table of rich."""
+    """Returns the rows as a rich.table.Table."""
     import rich.box
     from rich.table import Table
 
@@ -79,7 +97,7 @@ def table(rows: list[dict[str, Any]]) -> Any:
 
 
 def plot(rows: list[dict[str, Any]], path: Path) -> None:
-    """Draws real rates and bytes read over the number of pipelines."""
+    """Draws the rate with real data and the bytes read over the number of pipelines."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -96,10 +114,10 @@ def plot(rows: list[dict[str, Any]], path: Path) -> None:
                 axis.set_xticks(pipelines)
                 axis.set_xlabel("pipelines")
         for axis in axes[:, column]:
-            # Behind the last line: it also fixes the top.
+            # Only after all lines are drawn, because setting one limit also fixes the other.
             axis.set_ylim(bottom=0)
         axes[0, column].set_title(workload)
-        axes[0, column].set_ylabel("records a second, real data")
+        axes[0, column].set_ylabel("records per second, real data")
         axes[1, column].set_ylabel("bytes read / bytes in the dataset")
         axes[0, column].legend(title="sharding")
     figure.tight_layout()
@@ -107,15 +125,34 @@ def plot(rows: list[dict[str, Any]], path: Path) -> None:
 
 
 def main(argv: list[str]) -> int:
-    """Runs the command line; returns the exit code."""
+    """Runs the command and returns the exit code.
+
+    Args:
+        argv: command-line arguments behind `tfdist bench input`.
+    """
     parser = argparse.ArgumentParser(prog="tfdist bench input", description=__doc__)
-    parser.add_argument("--workload", action="append", choices=("jpeg", "small"), help="default: both")
-    parser.add_argument("--pipelines", type=int, nargs="+", default=[1, 2, 4])
-    parser.add_argument("--runs", type=int, default=1, help="alternating runs, of which the median is taken")
-    parser.add_argument("--output", type=Path, default=Path("bench-input"), help="folder of input.json and input.png")
+    parser.add_argument(
+        "--workload",
+        action="append",
+        choices=("jpeg", "small"),
+        help="dataset to read; may be repeated (default: both)",
+    )
+    parser.add_argument(
+        "--pipelines", type=int, nargs="+", default=[1, 2, 4], help="numbers of input pipelines (default: 1 2 4)"
+    )
+    parser.add_argument("--runs", type=int, default=1, help="number of runs of which the median is taken (default: 1)")
+    parser.add_argument(
+        "--output",
+        type=Path,
+        default=Path("bench-input"),
+        help="folder for input.json and input.png (default: %(default)s)",
+    )
     arguments = parser.parse_args(argv)
     if min(arguments.pipelines) < 1 or arguments.runs < 1:
-        parser.error("expected --pipelines and --runs of at least 1")
+        parser.error(
+            "expected --pipelines and --runs to be at least 1, received "
+            f"--pipelines {' '.join(map(str, arguments.pipelines))} --runs {arguments.runs}."
+        )
     require(parser, "matplotlib")
     from rich.console import Console
 
@@ -126,6 +163,7 @@ def main(argv: list[str]) -> int:
     plot(rows, arguments.output / "input.png")
     Console(width=100).print(table(rows))
     print(
-        f"stall is 1 - real/synthetic; bytes read over those in the dataset, all workers, one epoch; {arguments.output}"
+        "stall: 1 - real/synthetic; bytes read: by all workers in one epoch, divided by the bytes in the dataset\n"
+        f"results: {arguments.output}"
     )
     return 0

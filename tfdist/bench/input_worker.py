@@ -1,4 +1,4 @@
-"""What each worker of `tfdist bench input` runs: python -m tfdist.bench.input_worker WORKLOAD SOURCE PATTERN."""
+"""The program of each worker of `tfdist bench input`: python -m tfdist.bench.input_worker WORKLOAD SOURCE PATTERN."""
 
 from __future__ import annotations
 
@@ -12,29 +12,37 @@ from typing import Any
 import tensorflow as tf
 
 from tfdist.allreduce import sum_gradients
-from tfdist.bench.input_workloads import WORKLOADS, Workload, by_hand
+from tfdist.bench.input_workloads import WORKLOADS, Workload, handwritten_pipeline
 from tfdist.input import distribute_files
 from tfdist.strategies import create_strategy
 
-WIDTH = 256
+_HIDDEN_UNITS = 256
 
 
 def dataset_of(strategy: Any, work: Workload, source: str, pattern: str, *, training: bool) -> Any:
-    """The data as tfdist gives it, or as tf.data's auto-sharding does with the best pipeline one writes by hand."""
+    """Returns the distributed dataset of tfdist, or the handwritten pipeline with tf.data's auto-sharding.
+
+    Args:
+        strategy: the strategy of the workers.
+        work: the workload.
+        source: "tfdist", or the name of an auto-sharding policy of tf.data.
+        pattern: files of the dataset.
+        training: whether to shuffle and repeat the records.
+    """
     if source == "tfdist":
         return distribute_files(strategy, pattern, parse_fn=work.parse, global_batch_size=work.batch, training=training)
-    data = by_hand(work, pattern, training=training)
+    data = handwritten_pipeline(work, pattern, training=training)
     options = tf.data.Options()
     options.experimental_distribute.auto_shard_policy = getattr(tf.data.experimental.AutoShardPolicy, source)
     return strategy.experimental_distribute_dataset(data.with_options(options))
 
 
 def make_step(strategy: Any, work: Workload) -> Callable[[Any], None]:
-    """A step of training a network with one hidden layer, gradients summed over replicas."""
+    """Returns a function that trains a network with one hidden layer on one batch, on all replicas."""
     with strategy.scope():
         weights = [
             tf.Variable(tf.random.stateless_normal(shape, (1, 2)) / 50)
-            for shape in ([work.features, WIDTH], [WIDTH, 10])
+            for shape in ([work.features, _HIDDEN_UNITS], [_HIDDEN_UNITS, 10])
         ]
 
     def replica_step(x: tf.Tensor, y: tf.Tensor) -> None:
@@ -49,7 +57,7 @@ def make_step(strategy: Any, work: Workload) -> Callable[[Any], None]:
 
 
 def rate(work: Workload, step: Callable[[Any], None], batches: Iterator[Any]) -> float:
-    """Records a second over all replicas."""
+    """Returns the records per second that all replicas together train on."""
     for _ in range(work.steps // 3):
         step(next(batches))
     begin = time.perf_counter()
@@ -59,19 +67,19 @@ def rate(work: Workload, step: Callable[[Any], None], batches: Iterator[Any]) ->
 
 
 def bytes_read() -> int:
-    """Bytes that this process has read by now (Linux)."""
+    """Returns how many bytes this process has read since its start (Linux)."""
     line = next(line for line in Path("/proc/self/io").read_text().splitlines() if line.startswith("rchar"))
     return int(line.split()[1])
 
 
 def forever(value: Any) -> Iterator[Any]:
-    """The same again and again."""
+    """Yields the same value without end."""
     while True:
         yield value
 
 
 def main() -> None:
-    """Measures and prints one line of JSON."""
+    """Measures the workload and prints the results as one line of JSON."""
     workload, source, pattern = sys.argv[1:]
     work = WORKLOADS[workload]
     strategy = create_strategy()

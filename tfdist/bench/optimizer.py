@@ -1,4 +1,4 @@
-"""`tfdist bench optimizer`: time of a step of each optimizer, beside what the memory allows."""
+"""`tfdist bench optimizer`: time of a step of each optimizer, compared with the memory bandwidth."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ from typing import Any
 from tfdist.bench.extra import require
 from tfdist.bench.optimizer_shapes import MODELS
 
-# Variable, gradient and slots read, variable and slots written; LAMB and LARS read for their norms as well.
-STREAMS = {"SGD": 5, "Adam": 7, "AdamW": 7, "keras Lamb": 10, "TFA LAMB": 10, "LAMB": 10, "LARS": 7}
-# Seconds of silence that want a word.
-_LONG = 10.0
+# How many times a step reads or writes the bytes of all variables: it reads variables, gradients and slots and writes
+# variables and slots; LAMB and LARS read some of them again for their norms.
+TRANSFERS = {"SGD": 5, "Adam": 7, "AdamW": 7, "keras Lamb": 10, "TFA LAMB": 10, "LAMB": 10, "LARS": 7}
+# First steps that take longer than this are reported, so that the benchmark does not seem to hang.
+_SLOW_SECONDS = 10.0
 
 
 def optimizers() -> dict[str, Any]:
-    """Returns the optimizers that this installation has, each with weight decay where it is usual."""
+    """Returns the optimizers that are installed, by name, with weight decay where it is usual."""
     from tfdist.keras_compat.version import keras
     from tfdist.optimizers import LAMB, LARS
 
@@ -45,7 +46,13 @@ def optimizers() -> dict[str, Any]:
 
 
 def measure(model: str, runs: int, steps: int) -> list[dict[str, Any]]:
-    """Makes steps of every optimizer in turn; returns a row of medians for each."""
+    """Measures every optimizer in alternating runs; returns a row of medians for each, with and without jit_compile.
+
+    Args:
+        model: name of the model whose variables are updated.
+        runs: number of runs of which the median is taken.
+        steps: number of steps in a run.
+    """
     import numpy as np
     import tensorflow as tf
 
@@ -72,7 +79,7 @@ def measure(model: str, runs: int, steps: int) -> list[dict[str, Any]]:
         if hasattr(optimizer, "build"):
             optimizer.build(variables)
         else:
-            # The first step of an optimizer before TensorFlow 2.11 makes its slots, which XLA cannot.
+            # Optimizers older than TensorFlow 2.11 make their slots in the first step, and XLA cannot compile that.
             optimizer.apply_gradients(zip(gradients, variables, strict=True))
         cases |= {(name, jit): stepper(optimizer, jit) for jit in (False, True)}
     times: dict[tuple[str, bool], list[float]] = {case: [] for case in cases}
@@ -84,35 +91,35 @@ def measure(model: str, runs: int, steps: int) -> list[dict[str, Any]]:
             seconds = time.perf_counter() - begin
             if number >= 0:
                 times[case].append(1000 * seconds / steps)
-            elif seconds > _LONG:
-                # The first round traces, compiles and warms up; a thousand variables take XLA minutes.
+            elif seconds > _SLOW_SECONDS:
+                # The first round traces and compiles; XLA takes minutes for a thousand variables.
                 print(f"{model}, {case[0]}: {seconds:.0f} s for the first steps", file=sys.stderr, flush=True)
         print(".", end="", file=sys.stderr, flush=True)
     print(file=sys.stderr)
-    # Reads both and writes one.
-    milliseconds_per_stream = statistics.median(times.pop(("add", False))) / 3
+    # assign_add reads the variables and the gradients and writes the variables: three transfers.
+    milliseconds_per_transfer = statistics.median(times.pop(("add", False))) / 3
     return [
         {
             "model": model,
             "optimizer": name,
             "jit_compile": jit,
             "milliseconds": statistics.median(found),
-            "limit": STREAMS[name.partition(",")[0]] * milliseconds_per_stream,
-            "gigabytes_per_second": size / milliseconds_per_stream / 1e6,
+            "limit": TRANSFERS[name.partition(",")[0]] * milliseconds_per_transfer,
+            "gigabytes_per_second": size / milliseconds_per_transfer / 1e6,
         }
         for (name, jit), found in times.items()
     ]
 
 
 def table(rows: list[dict[str, Any]]) -> Any:
-    """Returns the rows as a table of rich."""
+    """Returns the rows as a rich.table.Table."""
     import rich.box
     from rich.table import Table
 
     result = Table(box=rich.box.SIMPLE_HEAD)
-    # With jit_compile or without, as they are faster.
+    # The optimizers to compare with, each with jit_compile or without, whichever is faster.
     known = (("Adam", True), ("SGD", True), ("keras Lamb", False), ("TFA LAMB", False))
-    others = [one for one in known if any(row["optimizer"] == one[0] for row in rows)]
+    others = [(name, jit) for name, jit in known if any(row["optimizer"] == name for row in rows)]
     ratios = [f"best / {name}{' jit' if jit else ''}" for name, jit in others]
     for title in ("model", "optimizer", "ms", "ms, jit_compile", "limit ms", *ratios):
         result.add_column(title, justify="left" if title in ("model", "optimizer") else "right", no_wrap=True)
@@ -131,7 +138,7 @@ def table(rows: list[dict[str, Any]]) -> Any:
 
 
 def plot(rows: list[dict[str, Any]], path: Path) -> None:
-    """Draws the time of a step with and without jit_compile, and the limit."""
+    """Draws the time of a step with and without jit_compile, and the limit that the memory sets."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -143,13 +150,13 @@ def plot(rows: list[dict[str, Any]], path: Path) -> None:
         names = list(dict.fromkeys(row["optimizer"] for row in rows if row["model"] == model))
         for shift, jit in ((-0.2, False), (0.2, True)):
             heights = [row["milliseconds"] for row in rows if row["model"] == model and row["jit_compile"] == jit]
-            places = [number + shift for number in range(len(names))]
-            axis.bar(places, heights, 0.4, label="jit_compile" if jit else "without jit_compile")
+            positions = [number + shift for number in range(len(names))]
+            axis.bar(positions, heights, 0.4, label="jit_compile" if jit else "without jit_compile")
         limits = [row["limit"] for row in rows if row["model"] == model and not row["jit_compile"]]
         axis.plot(range(len(names)), limits, "k_", markersize=28, label="bytes moved / bandwidth")
         axis.set_xticks(range(len(names)), names, rotation=45, ha="right")
         axis.set_title(model)
-        axis.set_ylabel("milliseconds a step")
+        axis.set_ylabel("milliseconds per step")
     axes[0, 0].legend(loc="upper left", fontsize="small")
     figure.tight_layout()
     figure.savefig(path, dpi=120)
@@ -157,17 +164,31 @@ def plot(rows: list[dict[str, Any]], path: Path) -> None:
 
 
 def main(argv: list[str]) -> int:
-    """Runs the command line; returns the exit code."""
+    """Runs the command and returns the exit code.
+
+    Args:
+        argv: command-line arguments behind `tfdist bench optimizer`.
+    """
     parser = argparse.ArgumentParser(prog="tfdist bench optimizer", description=__doc__)
-    parser.add_argument("--model", action="append", choices=tuple(MODELS), help="whose variables; default: all")
-    parser.add_argument("--runs", type=int, default=9, help="alternating runs, of which the median is taken")
-    parser.add_argument("--steps", type=int, default=3, help="of a run")
     parser.add_argument(
-        "--output", type=Path, default=Path("bench-optimizer"), help="folder of optimizer.json and optimizer.png"
+        "--model",
+        action="append",
+        choices=tuple(MODELS),
+        help="model whose variables are updated; may be repeated (default: all)",
+    )
+    parser.add_argument("--runs", type=int, default=9, help="number of runs of which the median is taken (default: 9)")
+    parser.add_argument("--steps", type=int, default=3, help="number of steps in a run (default: 3)")
+    parser.add_argument(
+        "--output",
+        type=Path,
+        default=Path("bench-optimizer"),
+        help="folder for optimizer.json and optimizer.png (default: %(default)s)",
     )
     arguments = parser.parse_args(argv)
     if min(arguments.runs, arguments.steps) < 1:
-        parser.error("expected --runs and --steps of at least 1")
+        parser.error(
+            f"expected --runs and --steps to be at least 1, received --runs {arguments.runs} --steps {arguments.steps}."
+        )
     require(parser, "matplotlib")
     from rich.console import Console
 
@@ -177,6 +198,9 @@ def main(argv: list[str]) -> int:
     plot(rows, arguments.output / "optimizer.png")
     Console(width=120).print(table(rows))
     bandwidths = {row["model"]: row["gigabytes_per_second"] for row in rows}
-    said = ", ".join(f"{name} {value:.2g} GB/s" for name, value in bandwidths.items())
-    print(f"limit is streams x bytes over the bandwidth of variable.assign_add ({said}); {arguments.output}")
+    measured = ", ".join(f"{name} {value:.2g} GB/s" for name, value in bandwidths.items())
+    print(
+        "limit: the bytes that a step reads and writes, divided by the bandwidth that variable.assign_add reaches "
+        f"({measured})\nresults: {arguments.output}"
+    )
     return 0

@@ -1,4 +1,4 @@
-"""The shapes of the variables of well-known models, for `tfdist bench optimizer`."""
+"""Shapes of the variables of well-known models, for `tfdist bench optimizer`."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ Shape = tuple[int, ...]
 
 
 def resnet50() -> list[Shape]:
-    """ResNet-50 (He et al., 1512.03385) for 1,000 classes: 161 variables, 25.6 million parameters."""
+    """Returns the shapes of ResNet-50 (He et al., 1512.03385) for 1,000 classes: 25.6 million parameters."""
     shapes: list[Shape] = []
 
     def convolution(size: int, channels: int, filters: int) -> None:
-        # The kernel, then gamma and beta of its batch norm.
+        # The kernel, then gamma and beta of the batch normalization behind it.
         shapes.extend([(size, size, channels, filters), (filters,), (filters,)])
 
     convolution(7, 3, 64)
@@ -27,7 +27,7 @@ def resnet50() -> list[Shape]:
 
 
 def bert_base() -> list[Shape]:
-    """BERT-base (Devlin et al., 1810.04805), without its heads: 197 variables, 108.9 million parameters."""
+    """Returns the shapes of BERT-base (Devlin et al., 1810.04805) without its heads: 108.9 million parameters."""
     hidden, inner = 768, 3072
     shapes: list[Shape] = [(30522, hidden), (512, hidden), (2, hidden), (hidden,), (hidden,)]
     for _ in range(12):
@@ -39,7 +39,7 @@ def bert_base() -> list[Shape]:
 
 
 def small() -> list[Shape]:
-    """1,000 variables of 64 parameters: what a step costs beside its arithmetic."""
+    """Returns 1,000 shapes of 64 parameters each, whose step is mostly the overhead of starting operations."""
     return [(8, 8)] * 1000
 
 

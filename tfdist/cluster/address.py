@@ -1,4 +1,4 @@
-"""Addresses as TF_CONFIG writes them: `host:port`, with an IPv6 host in brackets."""
+"""Reads and writes addresses as TF_CONFIG has them: `host:port`, with an IPv6 host in brackets."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ def split_address(address: str, *, field: str = "address") -> tuple[str, int]:
     """Returns the host (without brackets) and the port of `host:port`.
 
     Args:
-        address: what a cluster lists for one task.
-        field: what the message calls it.
+        address: the address of one task.
+        field: how the error message names the address.
 
     Raises:
-        ValueError: if it is no such address; the message names the field, what was received and what to change.
+        ValueError: if the text is not such an address; the message names the field, the text and the correction.
 
     Example:
         >>> split_address("worker-1.train.svc:2222")
@@ -28,7 +28,7 @@ def split_address(address: str, *, field: str = "address") -> tuple[str, int]:
     if "://" in address:
         raise _refusal(field, address, f"drop the scheme {address.partition('://')[0] + '://'!r}")
     if any(character.isspace() or character in "/,@" for character in address):
-        raise _refusal(field, address, "write the host and the port only, with nothing around them")
+        raise _refusal(field, address, "write only the host and the port")
     host, colon, port = address.rpartition(":")
     if not colon or "]" in port:
         raise _refusal(field, address, "add the port")
@@ -38,10 +38,24 @@ def split_address(address: str, *, field: str = "address") -> tuple[str, int]:
     name = host[1:-1] if bracketed else host
     if not name or "[" in name or "]" in name:
         raise _refusal(field, address, "write the host before the colon")
-    # isdigit() alone takes digits of other scripts, which no resolver understands.
+    # isdigit() alone accepts digits of other scripts, which no resolver understands.
     if not (port.isascii() and port.isdigit() and len(port) <= 5 and 1 <= int(port) <= 65535):
-        raise _refusal(field, address, "choose a port from 1 to 65535")
+        raise _refusal(field, address, "write a port from 1 to 65535")
     return name, int(port)
+
+
+def join_address(host: str, port: int) -> str:
+    """Returns `host:port`, the inverse of split_address.
+
+    Args:
+        host: a name or an IP address without brackets.
+        port: a port from 1 to 65535.
+
+    Example:
+        >>> join_address("localhost", 2222), join_address("::1", 2222)
+        ('localhost:2222', '[::1]:2222')
+    """
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _refusal(field: str, received: object, advice: str) -> ValueError:

@@ -1,4 +1,4 @@
-"""ClusterConfig: which processes train together, and which of them this one is."""
+"""ClusterConfig: the processes that train together, and which of them this process is."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from tfdist.cluster.validation import as_addresses, check_indices, tasks_of, val
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ClusterConfig:
-    """The processes of a cluster and this process's place among them; without jobs, a single process.
+    """The processes of a cluster, and which of them this process is; without jobs, a single process.
 
     Args:
         jobs: the addresses (`host:port`) of every job; the known jobs are chief (or master), worker, ps and evaluator.
-            A job without addresses is left out.
+            Jobs without addresses are removed.
         task_type: the job of this process; None in a single process.
-        task_index: its index within the job.
-        indices: the task indices of a job of which this process knows only some tasks, such as {"worker": (1,)} for a
-            worker under Kubeflow's enableDynamicWorker. While there is one, the rest of the cluster is taken on trust:
-            a missing chief or worker is no error, and num_workers and peers() count only what is listed.
+        task_index: the index of this process within its job.
+        indices: the task indices of each job that is listed only in part, such as {"worker": (1,)} for a worker under
+            Kubeflow's enableDynamicWorker. With any, a missing chief or worker is not an error, and num_workers and
+            peers() count only the listed tasks.
 
     Raises:
-        ValueError: if a rule of clusters is broken; the message names the field, what was expected and received.
+        ValueError: if the cluster is not valid; the message names the field, the expectation and the received value.
 
     Example:
         >>> config = ClusterConfig(jobs={"worker": ["a:2222", "b:2222"]}, task_type="worker", task_index=1)
@@ -34,7 +34,10 @@ class ClusterConfig:
         (2, False, 'worker 1', 'b:2222')
         >>> ClusterConfig.from_tf_config(config.to_tf_config()) == config
         True
-        >>> ClusterConfig().num_workers, ClusterConfig().is_chief, ClusterConfig().is_distributed
+        >>> config.is_distributed, [peer.name for peer in config.peers()]
+        (True, ['worker 0'])
+        >>> single = ClusterConfig()
+        >>> single.num_workers, single.is_chief, single.is_distributed
         (1, True, False)
     """
 
@@ -56,8 +59,8 @@ class ClusterConfig:
         for job, own in indices.items():
             in_order = sorted(zip(own, jobs[job], strict=True), key=lambda pair: pair[0])
             indices[job], jobs[job] = tuple(index for index, _ in in_order), tuple(address for _, address in in_order)
-        # Indices that leave none out say the same as no indices, so that equal clusters compare equal; except in a
-        # cluster with ps and no chief, which is no whole cluster: it is what worker 0 sees of one.
+        # Indices 0 to n-1 mean the same as no indices, so they are removed, and equal clusters compare equal. They are
+        # kept in a cluster with ps and without a chief, which is the part of a cluster that its worker 0 knows.
         if not ("ps" in jobs and not any(job in jobs for job in CHIEF_JOBS)):
             indices = {job: own for job, own in indices.items() if own != tuple(range(len(own)))}
         validate(jobs, indices, task_type=self.task_type, task_index=self.task_index)
@@ -74,30 +77,33 @@ class ClusterConfig:
 
     @classmethod
     def from_tf_config(cls, text: str | None = None) -> ClusterConfig:
-        """Reads a TF_CONFIG.
+        """Returns the cluster that a TF_CONFIG describes.
 
         Args:
             text: the JSON text; None reads the environment variable TF_CONFIG.
 
         Raises:
-            ValueError: if it describes no cluster; the message names the field, what was expected and received.
+            ValueError: if the text describes no valid cluster; the message names the field, the expectation and the
+                received value.
 
         Example:
             >>> text = '{"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 2}}'
             >>> ClusterConfig.from_tf_config(text)
             Traceback (most recent call last):
             ...
-            ValueError: TF_CONFIG: expected task.index to be one of cluster.worker, which has 0 to 1, received 2; ...
+            ValueError: TF_CONFIG: expected task.index to be an index of cluster.worker, which has 0 to 1, ...
         """
         document = tf_config.load(tf_config.read_environment() if text is None else text)
         return cls._from_document(document)
 
     @classmethod
     def detect(cls) -> ClusterConfig:
-        """Reads TF_CONFIG from the environment; a single process if it is not set, blank, or lists no cluster.
+        """Returns the cluster of the environment's TF_CONFIG, or a single process if that lists no cluster.
+
+        A TF_CONFIG that is not set or blank lists no cluster either.
 
         Raises:
-            ValueError: if TF_CONFIG is there but describes no valid cluster.
+            ValueError: if TF_CONFIG describes a cluster that is not valid.
 
         Example:
             >>> import os
@@ -117,11 +123,11 @@ class ClusterConfig:
         try:
             return cls(**tf_config.parse(document)._asdict())
         except ValueError as error:
-            # Where the fields were written down is half of what a person needs to find them.
+            # The prefix says where the user finds the field that the message names.
             raise ValueError(f"TF_CONFIG: {error}") from None
 
     def to_tf_config(self) -> str:
-        """Returns the TF_CONFIG text that reads as this cluster.
+        """Returns the TF_CONFIG text of this cluster; from_tf_config reads it as an equal ClusterConfig.
 
         Example:
             >>> ClusterConfig(jobs={"worker": ["a:1"]}, task_type="worker").to_tf_config()
@@ -131,54 +137,64 @@ class ClusterConfig:
 
     @property
     def num_workers(self) -> int:
-        """The tasks that train: with ps the workers, else the chief and the workers; a single process is one."""
+        """The number of tasks that train: the workers in a cluster with ps, else the chief and the workers.
+
+        A single process counts as one worker.
+        """
         if not self.jobs:
             return 1
-        trains = ("worker",) if self.has_parameter_servers else (*CHIEF_JOBS, "worker")
-        return sum(len(self.jobs.get(job, ())) for job in trains)
+        training_jobs = ("worker",) if self.has_parameter_servers else (*CHIEF_JOBS, "worker")
+        return sum(len(self.jobs.get(job, ())) for job in training_jobs)
 
     @property
     def is_chief(self) -> bool:
-        """Whether this task writes what is written once: the chief (or master), else worker 0, or the only process."""
+        """Whether this task writes the files that only one task may write.
+
+        This is the chief (or master), worker 0 of a cluster that has no chief, or the single process.
+        """
         if not self.jobs or self.task_type in CHIEF_JOBS:
             return True
-        # A cluster with ps has a chief, even where this task's view of it leaves the chief out.
-        led_by_worker = not self.has_parameter_servers and not any(job in self.jobs for job in CHIEF_JOBS)
-        return led_by_worker and self.task_type == "worker" and self.task_index == 0
+        # A cluster with ps always has a chief, even if this process knows only a part without the chief.
+        has_chief = self.has_parameter_servers or any(job in self.jobs for job in CHIEF_JOBS)
+        return not has_chief and self.task_type == "worker" and self.task_index == 0
 
     @property
     def is_coordinator(self) -> bool:
-        """Whether this task runs the training program of a cluster with parameter servers."""
+        """Whether this task is the chief of a cluster with parameter servers, which runs the training program."""
         return self.has_parameter_servers and self.task_type in CHIEF_JOBS
 
     @property
     def is_evaluator(self) -> bool:
-        """Whether this task evaluates beside the training, in which it takes no part."""
+        """Whether this task is the evaluator, which takes no part in the training."""
         return self.task_type == "evaluator"
 
     @property
     def is_distributed(self) -> bool:
-        """Whether there is a cluster, if only of one worker."""
-        return bool(self.jobs)
+        """Whether more than one process takes part in the training; the evaluator does not count.
+
+        A cluster of one worker is therefore not distributed. `jobs` says whether there is a cluster at all.
+        """
+        # If a job is listed only in part, its other tasks exist as well.
+        return bool(self.indices) or sum(len(self.jobs[job]) for job in self.jobs if job != "evaluator") > 1
 
     @property
     def has_parameter_servers(self) -> bool:
-        """Whether the cluster has tasks that hold variables for the others."""
+        """Whether the cluster has the job ps, whose tasks hold the variables."""
         return "ps" in self.jobs
 
     @property
     def address(self) -> str | None:
-        """This task's own `host:port`; None in a single process, or for an evaluator that the cluster does not list."""
+        """The `host:port` of this task; None for a single process, and for an evaluator that is not in the cluster."""
         mine = (self.task_type, self.task_index)
         return next((task.address for task in tasks_of(self.jobs, self.indices) if task[:2] == mine), None)
 
     @property
     def task_name(self) -> str:
-        """What messages call this process, such as "worker 1"."""
+        """The name of this process in messages, such as "worker 1"."""
         return "single process" if self.task_type is None else f"{self.task_type} {self.task_index}"
 
     def peers(self) -> tuple[Task, ...]:
-        """Returns the tasks that this one trains with, itself left out; an evaluator has none and is nobody's.
+        """Returns the tasks that this task trains with: all others but the evaluator; none for the evaluator itself.
 
         Example:
             >>> config = ClusterConfig(jobs={"chief": ["a:1"], "worker": ["b:1"]}, task_type="worker")

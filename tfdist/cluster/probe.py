@@ -1,4 +1,4 @@
-"""One attempt to reach one address by TCP, in bounded time."""
+"""Makes one attempt to connect to an address by TCP, in bounded time."""
 
 from __future__ import annotations
 
@@ -11,45 +11,50 @@ from tfdist.cluster.address import split_address
 
 REFUSED = "connection refused"
 UNRESOLVED = "name does not resolve"
-SILENT = "no reply"
-UNROUTED = "no route to host"
+NO_REPLY = "no reply"
+NO_ROUTE = "no route to host"
 
-# A server that keeps its connections says nothing or greets; one that only shows it is there closes at once.
+# TensorFlow's server keeps a connection open, silently or with a greeting; wait_for_peers closes it at once.
 _CLOSE_SECONDS = 0.25
 
 
-def attempt(address: str, *, timeout_seconds: float, must_stay_open: bool = False) -> str | None:
-    """Connects once and returns None if somebody listens, else the reason in a few words.
+def probe_address(address: str, *, timeout_seconds: float, must_stay_open: bool = False) -> str | None:
+    """Connects once and returns None if a server answers, else the reason in a few words.
 
     Args:
         address: the `host:port` to connect to.
-        timeout_seconds: for all addresses of the host together; the name look-up comes before and is bounded only by
-            the resolver of the system, so call this from a thread where that counts.
-        must_stay_open: whether a server that closes the connection at once, as wait_for_peers does, is no answer.
+        timeout_seconds: the time limit for all addresses that the host name resolves to. It does not include the name
+            look-up, which only the system's resolver bounds; call this function from a thread if that matters.
+        must_stay_open: whether a server that closes the connection at once, as wait_for_peers does, counts as refusing
+            it.
 
     Example:
         >>> import socket
         >>> with socket.create_server(("127.0.0.1", 0)) as server:
-        ...     attempt(f"127.0.0.1:{server.getsockname()[1]}", timeout_seconds=5.0)
+        ...     probe_address(f"127.0.0.1:{server.getsockname()[1]}", timeout_seconds=5.0) is None
+        True
+        >>> probe_address("a..b:2222", timeout_seconds=5.0)
+        'name does not resolve'
     """
     host, port = split_address(address)
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        resolved = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (socket.gaierror, UnicodeError):
-        # UnicodeError: a label that the encoding of international names refuses, such as an empty one.
+        # UnicodeError: the encoding of international names refuses some labels, such as an empty one.
         return UNRESOLVED
     deadline = time.monotonic() + timeout_seconds
     reasons: list[str] = []
-    for family, kind, protocol, _, target in found:
+    for family, kind, protocol, _, target in resolved:
         remaining = deadline - time.monotonic()
         if remaining <= 0:
-            reasons.append(SILENT)
+            reasons.append(NO_REPLY)
             break
         reason = _connect(family, kind, protocol, target, remaining, must_stay_open)
         if reason is None:
             return None
         reasons.append(reason)
-    # localhost is two addresses: that nobody listens on one says more than that the other family is switched off.
+    # localhost resolves to an IPv6 and an IPv4 address. A refusal by one of them explains more than the failure of a
+    # family that is switched off.
     return REFUSED if REFUSED in reasons else reasons[-1] if reasons else UNRESOLVED
 
 
@@ -58,8 +63,8 @@ def _connect(
 ) -> str | None:
     try:
         with socket.socket(family, kind, protocol) as connection:
-            # The local port of this connection lingers in TIME_WAIT; with this option set, a task of this machine
-            # whose own port it happens to be can bind it all the same.
+            # The local port of this connection stays in TIME_WAIT for a while. If it happens to be the port of a task
+            # on this machine, that task can still bind it because of this option.
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             connection.settimeout(timeout_seconds)
             connection.connect(target)  # type: ignore[arg-type]
@@ -71,28 +76,29 @@ def _connect(
     except ConnectionRefusedError:
         return REFUSED
     except ConnectionResetError:
-        # Only an established connection is reset: somebody listens.
+        # Only an established connection is reset, so a server listens.
         return REFUSED if must_stay_open else None
     except TimeoutError:
-        return SILENT
+        return NO_REPLY
     except OSError as error:
         if error.errno in (errno.EHOSTUNREACH, errno.ENETUNREACH):
-            return UNROUTED
+            return NO_ROUTE
         return os.strerror(error.errno).lower() if error.errno else str(error)
 
 
 def is_self_connected(connection: socket.socket) -> bool:
-    """Whether a connection leads to itself.
+    """Returns whether both ends of a connection are the same socket.
 
-    Linux may give a connection to a local port that nobody listens on that very port as its own; TCP then completes
-    the handshake of the socket with itself (simultaneous open, RFC 9293 section 3.5), and nobody has answered.
+    A connection to a local port on which no server listens may get that very port as its own port on Linux. TCP then
+    completes the handshake of the socket with itself (simultaneous open, RFC 9293 section 3.5), although no server has
+    answered.
 
     Example:
         >>> import socket
-        >>> with socket.socket() as lonely:
-        ...     lonely.bind(("127.0.0.1", 0))
-        ...     lonely.connect(lonely.getsockname())
-        ...     is_self_connected(lonely)
+        >>> with socket.socket() as own:
+        ...     own.bind(("127.0.0.1", 0))
+        ...     own.connect(own.getsockname())
+        ...     is_self_connected(own)
         True
     """
     return bool(connection.getsockname() == connection.getpeername())

@@ -1,30 +1,34 @@
-"""The kinds of task a cluster has, and the value that names one of them."""
+"""The task types of a cluster, and the value that names one task."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-# TensorFlow 1 and AI Platform say "master" where TensorFlow 2 says "chief"; both lead the training.
+# TensorFlow 1 and AI Platform call the task that leads the training "master", TensorFlow 2 calls it "chief".
 CHIEF_JOBS = ("chief", "master")
 KNOWN_JOBS = (*CHIEF_JOBS, "worker", "ps", "evaluator")
 
 
 class Task(NamedTuple):
-    """One process of a cluster.
+    """One process of a distributed training, named as in TF_CONFIG.
 
     Args:
-        job: its task type, such as "worker".
-        index: its index within the job.
-        address: where it listens, as `host:port`.
+        job: the task type, such as "worker".
+        index: the index of the task within its job, from 0.
+        address: where the task listens, as `host:port`; "" if the task has no address, or none yet.
 
     Example:
-        >>> str(Task("worker", 1, "localhost:2222"))
+        >>> from tfdist.cluster import Task
+        >>> task = Task("worker", 1, "localhost:2222")
+        >>> task.name
+        'worker 1'
+        >>> str(task)
         'worker 1 at localhost:2222'
     """
 
     job: str
-    index: int  # type: ignore[assignment]  # hides tuple.index(), which nobody asks of a task
-    address: str
+    index: int  # type: ignore[assignment]  # hides tuple.index(), which nobody calls on a task
+    address: str = ""
 
     @property
     def name(self) -> str:
@@ -32,4 +36,4 @@ class Task(NamedTuple):
         return f"{self.job} {self.index}"
 
     def __str__(self) -> str:
-        return f"{self.name} at {self.address}"
+        return f"{self.name} at {self.address}" if self.address else self.name

@@ -1,4 +1,4 @@
-"""Reads and writes TF_CONFIG, in the dialects that schedulers and launchers write.
+"""Reads and writes TF_CONFIG, in the dialects that schedulers and launchers use.
 
 Sources: TensorFlow's TFConfigClusterResolver and ClusterSpec; the TFJob controller of Kubeflow's training operator
 (`environment`, and `sparseCluster` under enableDynamicWorker); AI Platform (`master`, `job`).
@@ -16,12 +16,23 @@ from tfdist.cluster.validation import as_addresses, check_index
 
 VARIABLE = "TF_CONFIG"
 _READ = frozenset({"cluster", "sparseCluster", "task"})
-# Known and without a meaning for TensorFlow 2 training: the first four are TensorFlow's, "job" is AI Platform's.
+# Known fields that TensorFlow 2 training does not need: the first four are TensorFlow's, "job" is AI Platform's.
 _IGNORED = frozenset({"environment", "rpc_layer", "session_master", "eval_session_master", "job"})
 
 
 class Fields(NamedTuple):
-    """What a TF_CONFIG says, in the fields of ClusterConfig, before the rules of a cluster are checked."""
+    """The content of a TF_CONFIG as the fields of ClusterConfig, not yet validated.
+
+    Args:
+        jobs: the addresses of each job.
+        indices: the task indices of the jobs that are listed only in part.
+        task_type: the job of this process; None if TF_CONFIG names no task.
+        task_index: the index of this process within its job.
+
+    Example:
+        >>> Fields({"worker": ("a:1",)}, {}, "worker", 0).task_type
+        'worker'
+    """
 
     jobs: dict[str, tuple[str, ...]]
     indices: dict[str, tuple[int, ...]]
@@ -36,10 +47,10 @@ def read_environment() -> str | None:
 
 
 def load(text: str | None) -> dict[str, Any]:
-    """Returns the JSON object that the text holds.
+    """Returns the JSON object in the text.
 
     Raises:
-        ValueError: if there is none; the position is named if the JSON is broken.
+        ValueError: if the text is not a JSON object; for broken JSON the message names the position.
 
     Example:
         >>> load('{"cluster": {}')
@@ -68,7 +79,7 @@ def load(text: str | None) -> dict[str, Any]:
 
 
 def has_cluster(document: Mapping[str, Any]) -> bool:
-    """Whether the object lists a cluster at all; schedulers write an empty one for a job of one process.
+    """Returns whether a TF_CONFIG object lists any task; schedulers may write an empty cluster for a single process.
 
     Example:
         >>> has_cluster({"environment": "cloud", "cluster": {}})
@@ -81,7 +92,7 @@ def parse(document: Mapping[str, Any]) -> Fields:
     """Returns the fields of the cluster that a TF_CONFIG object describes.
 
     Raises:
-        ValueError: if a field is missing or not of the kind that TF_CONFIG has there.
+        ValueError: if a field is missing or has the wrong type.
 
     Example:
         >>> parse({"cluster": {"worker": {"1": "b:1"}}, "task": {"type": "worker", "index": "1"}}).indices
@@ -89,9 +100,9 @@ def parse(document: Mapping[str, Any]) -> Fields:
     """
     unknown = sorted(set(document) - _READ - _IGNORED)
     if unknown:
-        get_logger().warning("TF_CONFIG has fields that are not known and are ignored: %s.", ", ".join(unknown))
+        get_logger().warning("TF_CONFIG has unknown fields, which are ignored: %s.", ", ".join(unknown))
     if document.get("cluster") == {} and not has_cluster(document):
-        # TensorFlow trains in one process then, whatever the task is called.
+        # TensorFlow then trains in a single process, whatever the task type is.
         return Fields({}, {}, None, 0)
     if not has_cluster(document):
         raise ValueError(
@@ -107,26 +118,26 @@ def parse(document: Mapping[str, Any]) -> Fields:
 
 
 def render(fields: Fields) -> str:
-    """Returns the TF_CONFIG text that parses to the same fields.
+    """Returns the TF_CONFIG text with these fields, which need not make a valid cluster.
 
     Example:
         >>> render(Fields({"worker": ("a:1",)}, {}, "worker", 0))
         '{"cluster": {"worker": ["a:1"]}, "task": {"type": "worker", "index": 0}}'
+        >>> render(Fields({}, {}, None, 0))
+        '{"cluster": {}}'
     """
-    if not fields.jobs:
-        return json.dumps({"cluster": {}})
-    # A sparse job is a map under "cluster", which TensorFlow reads; "sparseCluster" it does not.
-    return json.dumps(
-        {
-            "cluster": {
-                job: dict(zip(map(str, fields.indices[job]), addresses, strict=True))
-                if job in fields.indices
-                else list(addresses)
-                for job, addresses in fields.jobs.items()
-            },
-            "task": {"type": fields.task_type, "index": fields.task_index},
+    # A job that is listed in part becomes a map under "cluster", because TensorFlow does not read "sparseCluster".
+    document: dict[str, Any] = {
+        "cluster": {
+            job: dict(zip(map(str, fields.indices[job]), addresses, strict=True))
+            if job in fields.indices
+            else list(addresses)
+            for job, addresses in fields.jobs.items()
         }
-    )
+    }
+    if fields.task_type is not None:
+        document["task"] = {"type": fields.task_type, "index": fields.task_index}
+    return json.dumps(document)
 
 
 def _parse_task(document: Mapping[str, Any]) -> tuple[str, int]:
@@ -145,7 +156,7 @@ def _parse_task(document: Mapping[str, Any]) -> tuple[str, int]:
         raise ValueError(f"expected task.type to be a string, received {_kind(task['type'])}; write the job's name.")
     index = task["index"]
     if isinstance(index, str) and index.isascii() and index.isdigit() and len(index) < 10:
-        # Some launchers fill the index in from an environment variable, as a string; TensorFlow takes it.
+        # Some launchers copy the index from an environment variable as a string, and TensorFlow accepts it.
         index = int(index)
     check_index("task.index", index)
     return task["type"], index
@@ -165,7 +176,7 @@ def _parse_cluster(cluster: object, key: str) -> tuple[dict[str, tuple[str, ...]
             jobs[job] = tuple(mapped.values())
             indices[job] = tuple(mapped)
         else:
-            # null is how a scheduler written in Go writes a list that it has not filled.
+            # A scheduler written in Go writes null for an empty list.
             jobs[job] = () if value is None else as_addresses(f"{key}.{job}", value)
     return jobs, indices
 
@@ -175,14 +186,14 @@ def _parse_sparse(
 ) -> tuple[dict[str, tuple[str, ...]], dict[str, tuple[int, ...]]]:
     jobs, indices = _parse_cluster(cluster, "sparseCluster")
     if task_type in jobs and task_type not in indices and len(jobs[task_type]) == 1:
-        # Kubeflow tells a ps its own address only, in a list of one, whatever its index is.
+        # Kubeflow gives a ps only its own address, in a list of one address, whatever its index is.
         indices[task_type] = (task_index,)
     return jobs, indices
 
 
 def _parse_map(field: str, value: Mapping[str, Any]) -> dict[int, str]:
     for key in value:
-        # "01" and "1" would be two entries for one task.
+        # "01" and "1" would be two entries for the same task.
         if not (key.isascii() and key.isdigit() and len(key) < 10 and str(int(key)) == key):
             raise ValueError(
                 f'expected the keys of {field} to be task indices such as "0", received {key!r}; correct the key.'

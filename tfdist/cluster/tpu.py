@@ -1,4 +1,4 @@
-"""Where a TPU may be: a TPU VM, Colab, or one that the environment names; looked for without importing TensorFlow."""
+"""Looks for a TPU without importing TensorFlow: named by the environment, of Colab, or of a TPU VM."""
 
 from __future__ import annotations
 
@@ -13,7 +13,17 @@ _VFIO_DEVICES = "/dev/vfio/[0-9]*"
 
 @dataclasses.dataclass(frozen=True)
 class FoundTpu:
-    """What was found: the address for TPUClusterResolver, where it comes from, and everything that was looked for."""
+    """The result of looking for a TPU.
+
+    Args:
+        address: the address for TPUClusterResolver; None if no TPU was found.
+        source: how the TPU was found, in a few words; None if no TPU was found.
+        looked_for: every sign of a TPU that was looked for.
+
+    Example:
+        >>> FoundTpu("local", "this machine has /dev/accel0", ("the devices /dev/accel* (TPU VM)",)).address
+        'local'
+    """
 
     address: str | None
     source: str | None
@@ -21,11 +31,11 @@ class FoundTpu:
 
 
 def find_tpu(environ: Mapping[str, str] | None = None, *, root: str = "") -> FoundTpu:
-    """Returns the TPU that this machine offers, or none.
+    """Returns the TPU that the environment or this machine offers; its address is None if there is no TPU.
 
     Args:
-        environ: the environment; None is that of this process.
-        root: prefix of the device files' folder.
+        environ: the environment variables; None is the environment of this process.
+        root: a prefix for the paths of device files.
 
     Example:
         >>> from tfdist.cluster.tpu import find_tpu
@@ -44,7 +54,7 @@ def find_tpu(environ: Mapping[str, str] | None = None, *, root: str = "") -> Fou
             return FoundTpu(f"grpc://{value}" if colab else value, f"{variable} is {value!r}", tuple(looked_for))
     looked_for.append(f"the devices {_DEVICES} (TPU VM)")
     devices = glob.glob(root + _DEVICES)
-    # VFIO devices may be anything; on a TPU VM the environment says which accelerator they are.
+    # A VFIO device need not be a TPU; on a TPU VM the environment says which accelerator it is.
     looked_for.append(f"TPU_ACCELERATOR_TYPE with the devices {_VFIO_DEVICES} (TPU VM)")
     if env.get("TPU_ACCELERATOR_TYPE"):
         devices += glob.glob(root + _VFIO_DEVICES)

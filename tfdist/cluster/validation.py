@@ -1,4 +1,4 @@
-"""The rules a cluster has to keep, whichever way it was written down: each broken rule is one ValueError."""
+"""The rules of a valid cluster, independent of where its description comes from; a broken rule is a ValueError."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ def validate(
     task_type: str | None,
     task_index: int,
 ) -> None:
-    """Raises ValueError, naming the field, for the first rule that the cluster breaks.
+    """Raises ValueError, which names the field, for the first rule that the cluster breaks.
 
     Args:
         jobs: the addresses of every job, without empty jobs.
-        indices: the task indices of the jobs that this task sees only in part, checked by check_indices.
-        task_type: the job of this task; None is a single process.
+        indices: the task indices of the jobs that are listed only in part, already checked by check_indices.
+        task_type: the job of this task; None for a single process.
         task_index: its index within the job.
 
     Example:
@@ -28,7 +28,7 @@ def validate(
         >>> validate({"worker": ("a:1", "b:1")}, {}, task_type="worker", task_index=2)
         Traceback (most recent call last):
         ...
-        ValueError: expected task.index to be one of cluster.worker, which has 0 to 1, received 2; correct ...
+        ValueError: expected task.index to be an index of cluster.worker, which has 0 to 1, received 2; correct ...
     """
     _check_jobs(jobs)
     _check_addresses(jobs, indices)
@@ -52,7 +52,7 @@ def as_addresses(field: str, value: object) -> tuple[str, ...]:
     """Returns the addresses of one job as a tuple.
 
     Raises:
-        ValueError: if the value is no list; a bare string is none, since it would fall apart into letters.
+        ValueError: if the value is not a list or tuple. A string is refused too, since its letters are not addresses.
 
     Example:
         >>> as_addresses("cluster.worker", "a:1")
@@ -67,22 +67,20 @@ def as_addresses(field: str, value: object) -> tuple[str, ...]:
 
 
 def check_index(field: str, value: object) -> None:
-    """Raises ValueError unless the value is an integer from 0 on; bool is none, though Python says so.
+    """Raises ValueError unless the value is an integer of at least 0; True and False are refused.
 
     Example:
         >>> check_index("task.index", True)
         Traceback (most recent call last):
         ...
-        ValueError: expected task.index to be an integer from 0 on, received True; write the index of this task.
+        ValueError: expected task.index to be an integer of at least 0, received True.
     """
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise ValueError(
-            f"expected {field} to be an integer from 0 on, received {value!r}; write the index of this task."
-        )
+        raise ValueError(f"expected {field} to be an integer of at least 0, received {value!r}.")
 
 
 def check_indices(jobs: Mapping[str, tuple[str, ...]], indices: Mapping[str, tuple[int, ...]]) -> None:
-    """Raises ValueError unless each job that has indices has as many of them as addresses, and no index twice.
+    """Raises ValueError unless each job in `indices` has a different index for each of its addresses.
 
     Example:
         >>> check_indices({"worker": ("a:1", "b:1")}, {"worker": (1, 3)})
@@ -92,8 +90,8 @@ def check_indices(jobs: Mapping[str, tuple[str, ...]], indices: Mapping[str, tup
             check_index(f"the indices of cluster.{job}", index)
         if job not in jobs or len(own) != len(jobs[job]) or len(set(own)) != len(own):
             raise ValueError(
-                f"expected one index of its own for every address of cluster.{job}, received indices {list(own)!r} "
-                f"for {list(jobs.get(job, ()))!r}; correct indices."
+                f"expected a different index for each address of cluster.{job}, received indices {list(own)!r} "
+                f"for {list(jobs.get(job, ()))!r}."
             )
 
 
@@ -101,19 +99,19 @@ def _check_jobs(jobs: Mapping[str, tuple[str, ...]]) -> None:
     for job in jobs:
         if job not in KNOWN_JOBS:
             raise ValueError(
-                f"expected the jobs in cluster out of {', '.join(KNOWN_JOBS)}, received {job!r}; "
-                "rename it or leave it out."
+                f"expected the jobs in cluster to be among {', '.join(KNOWN_JOBS)}, received {job!r}; "
+                "rename or remove this job."
             )
     both = [job for job in CHIEF_JOBS if job in jobs]
     if len(both) > 1:
         raise ValueError(
-            "expected cluster to have one of chief and master, which mean the same, received both; leave one out."
+            "expected cluster to have either chief or master, which mean the same, received both; remove one of them."
         )
     for job in (*both, "evaluator"):
         if len(jobs.get(job, ())) > 1:
             raise ValueError(
                 f"expected cluster.{job} to have one address, since a cluster has one {job}, "
-                f"received {len(jobs[job])}: {list(jobs[job])!r}; keep one of them."
+                f"received {len(jobs[job])}: {list(jobs[job])!r}; remove all but one."
             )
 
 
@@ -139,44 +137,42 @@ def _check_task(
     if task_type is None:
         if jobs:
             raise ValueError(
-                f"expected task.type out of the jobs in cluster ({', '.join(jobs)}), received None; "
-                "say which task this process is."
+                f"expected task.type to be one of the jobs in cluster ({', '.join(jobs)}), received None; "
+                "set the task type and index of this process."
             )
         if task_index:
             raise ValueError(
                 f"expected task.index to be 0 for a single process, received {task_index}; "
-                "list the processes in cluster."
+                "list all processes in cluster."
             )
         return
     if task_type not in KNOWN_JOBS:
-        raise ValueError(
-            f"expected task.type out of {', '.join(KNOWN_JOBS)}, received {task_type!r}; correct the task type."
-        )
+        raise ValueError(f"expected task.type to be one of {', '.join(KNOWN_JOBS)}, received {task_type!r}.")
     if task_type not in jobs:
-        # Some versions of Kubeflow list the evaluator and some do not: it takes no part in the training.
+        # The evaluator takes no part in the training, and only some versions of Kubeflow list it.
         if task_type == "evaluator" and jobs:
             return
         raise ValueError(
-            f"expected task.type out of the jobs in cluster ({', '.join(jobs) or 'there are none'}), "
+            f"expected task.type to be one of the jobs in cluster ({', '.join(jobs) or 'there are none'}), "
             f"received {task_type!r}; add cluster.{task_type} with at least one address or correct the task type."
         )
     known = indices.get(task_type, range(len(jobs[task_type])))
     if task_index not in known:
         span = f"0 to {len(known) - 1}" if isinstance(known, range) else ", ".join(map(str, known))
         raise ValueError(
-            f"expected task.index to be one of cluster.{task_type}, which has {span}, received {task_index}; "
+            f"expected task.index to be an index of cluster.{task_type}, which has {span}, received {task_index}; "
             "correct the index or add the address of this task."
         )
 
 
 def _check_roles(jobs: Mapping[str, tuple[str, ...]], *, partial: bool) -> None:
-    # A task that sees only a part of its cluster cannot tell whether the rest is there.
+    # If only a part of the cluster is listed, the missing jobs may exist all the same.
     if partial or not jobs:
         return
     has_chief = any(job in jobs for job in CHIEF_JOBS)
     if "ps" in jobs and not has_chief:
         raise ValueError(
-            f"expected cluster to have a chief, which coordinates a cluster with ps, received {', '.join(jobs)}; "
+            f"expected cluster to have a chief, which coordinates the workers and ps, received {', '.join(jobs)}; "
             "add cluster.chief with one address."
         )
     if "worker" not in jobs and ("ps" in jobs or not has_chief):

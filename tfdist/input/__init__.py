@@ -1,11 +1,13 @@
-"""What a worker reads: from files to the batches that fit, evaluate and a custom loop take, on every strategy."""
+"""Reading files: from files to the batches that fit, evaluate, predict and a custom loop take on every strategy."""
 
 from tfdist.input.distribute import distribute_files
+from tfdist.input.distributed_files import DistributedFiles
 from tfdist.input.plan import File, Segment, ShardPlan, plan_shards
 from tfdist.input.records import count_records, write_tfrecords
 from tfdist.input.state import InputState
 
 __all__ = [
+    "DistributedFiles",
     "File",
     "InputState",
     "Segment",

@@ -1,4 +1,4 @@
-"""python -m tfdist.input inspect PATTERN --pipelines N"""
+"""The command `python -m tfdist.input inspect PATTERN --pipelines N`."""
 
 import sys
 

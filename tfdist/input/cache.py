@@ -1,4 +1,4 @@
-"""A pipeline's records kept in memory, and picked from there in the order in which files would be read."""
+"""Keeping the records of a pipeline in memory, and reading them from memory in the order of reading from files."""
 
 from __future__ import annotations
 
@@ -13,52 +13,56 @@ from tfdist.input.read import Order, ShardTable, Source, read_shard
 _WINDOW = 1024
 
 
-def positions(plan: ShardPlan) -> ShardPlan:
-    """Returns the plan of shards of numbers: where each record is in memory when its shard has been read in order.
+def positions_in_memory(plan: ShardPlan) -> ShardPlan:
+    """Returns a plan of the same shape whose records are positions: of each record in its shard, read in file order.
 
-    Their order depends on the lengths of segments alone, so that it is the order of the records.
+    The order of records depends only on the lengths of segments. Reading the new plan with POSITIONS therefore gives
+    the positions of the records in the order in which reading the original plan gives the records.
     """
     shards = []
     for shard in plan.shards:
-        first, numbers = 0, []
+        first, segments = 0, []
         for segment in shard:
-            numbers.append(Segment(file=str(first), stop=segment.records, size=segment.size))
+            segments.append(Segment(file=str(first), stop=segment.records, size=segment.size))
             first += segment.records or 0
-        shards.append(tuple(numbers))
+        shards.append(tuple(segments))
     return dataclasses.replace(plan, shards=tuple(shards))
 
 
-# Reads a plan of positions.
+# Reads the plan that positions_in_memory returns: the name of a "file" is the position of its first record.
 POSITIONS = Source(reader=lambda name: tf.data.Dataset.range(tf.strings.to_number(name, tf.int64), tf.int64.max))
 
 
-def picked(at: tf.data.Dataset, table: ShardTable, *, first: tf.Tensor, shards: int, source: Source) -> tf.data.Dataset:
-    """Returns the records at the given positions.
+def pick_from_memory(
+    positions: tf.data.Dataset, table: ShardTable, *, first: tf.Tensor, shards: int, source: Source
+) -> tf.data.Dataset:
+    """Returns the records at the given positions, from a copy of the pipeline's records in memory.
 
     Args:
-        at: vectors of positions, from each shard in turn.
-        table: of the records, not of their positions.
-        first: int64 scalar, the first shard of this pipeline.
-        shards: how many it has.
-        source: of the records.
+        positions: vectors of positions, for each shard of the pipeline in turn.
+        table: segments of the records, in files.
+        first: int64 scalar, number of the first shard of this pipeline.
+        shards: number of shards of this pipeline.
+        source: how the files are read.
     """
 
-    def whole(shard: tf.Tensor) -> tf.data.Dataset:
+    def all_records(shard: tf.Tensor) -> tf.data.Dataset:
         zero = tf.constant(0, tf.int64)
         order = Order(seed=None, group=1, window=_WINDOW)
         records = read_shard(table, shard, zero, zero, order=order, source=source)
-        # A shard of no records has a vector too.
+        # A shard without records gives an empty vector, so that there is one vector for each shard.
         empty = tf.nest.map_structure(lambda spec: tf.zeros([0, *spec.shape[1:]], spec.dtype), records.element_spec)
         vector = records.rebatch(tf.maximum(tf.gather(table.records, shard), 1))
         return vector.concatenate(tf.data.Dataset.from_tensors(empty)).take(1)
 
-    kept = tf.data.Dataset.range(first, first + shards).interleave(
-        whole, cycle_length=shards, num_parallel_calls=shards, deterministic=True
+    in_memory = tf.data.Dataset.range(first, first + shards).interleave(
+        all_records, cycle_length=shards, num_parallel_calls=shards, deterministic=True
     )
 
-    def pick(numbers: tf.Tensor, records: Any) -> Any:
-        return tf.nest.map_structure(lambda values: tf.gather(values, numbers), records)
+    def pick(positions: tf.Tensor, records: Any) -> Any:
+        return tf.nest.map_structure(lambda values: tf.gather(values, positions), records)
 
-    # What is read ahead completes the cache also for one step.
-    kept = kept.cache().prefetch(shards + 1).repeat()
-    return tf.data.Dataset.zip((at, kept)).map(pick)
+    # cache() keeps only what has been read to its end. Prefetching one element more than there are shards reads to the
+    # end even if only one step is made.
+    in_memory = in_memory.cache().prefetch(shards + 1).repeat()
+    return tf.data.Dataset.zip((positions, in_memory)).map(pick)

@@ -1,4 +1,4 @@
-"""Which files there are, how large, and how many records each holds."""
+"""Finding files, their sizes, and the number of records in each."""
 
 from __future__ import annotations
 
@@ -14,32 +14,37 @@ from tfdist.input.index import SUFFIX, RecordIndex, count, is_gzip, read_indexes
 from tfdist.input.plan import File
 from tfdist.input.read import Source
 
+# Returns the sum of the arrays of all workers. Collective: every worker calls it.
+SumOverWorkers = Callable[[np.ndarray], np.ndarray]
+
 
 def find_files(files: str | Sequence[str | File]) -> list[File]:
-    """Returns the files of a pattern or a list, by name, with their sizes.
+    """Returns the files of a pattern or a list, with their sizes, ordered by name.
 
     Args:
-        files: a pattern, or names, or File values, whose counts are believed. Anything that tf.io.gfile reads.
+        files: a pattern, or names, or File values, which are used as they are. tf.io.gfile must be able to read them.
 
     Raises:
-        ValueError: if a pattern matches nothing, a name comes twice, or a file is not there.
+        ValueError: if no file matches the pattern, if a file is listed twice, or if a file does not exist.
     """
     if isinstance(files, str):
         names: list[str | File] = [name for name in sorted(tf.io.gfile.glob(files)) if not name.endswith(SUFFIX)]
+        if not names:
+            raise ValueError(f"expected files that match {files!r}, received none; check the pattern.")
     else:
         names = list(files)
-    if not names:
-        raise ValueError(f"expected files for {files!r}, found none; check the pattern.")
+        if not names:
+            raise ValueError("expected at least one file, received an empty list.")
     found: dict[str, File] = {}
     for given in names:
         file = given if isinstance(given, File) else File(name=given, size=_size(given))
         if file.name in found:
-            raise ValueError(f"expected every file once, received {file.name!r} twice; leave one out.")
+            raise ValueError(f"expected every file once, received {file.name!r} twice.")
         found[file.name] = file
     empty = [name for name, file in found.items() if not file.size]
     if empty:
         get_logger().warning(
-            "expected records in every file, received %d empty files, the first is %r; they are left out",
+            "expected records in every file, received %d empty files, which are left out; the first is %r",
             len(empty),
             empty[0],
         )
@@ -50,11 +55,11 @@ def _size(name: str) -> int:
     try:
         return int(tf.io.gfile.stat(name).length)
     except tf.errors.NotFoundError:
-        raise ValueError(f"expected a file at {name!r}, found none; check the name.") from None
+        raise ValueError(f"expected a file at {name!r}, received none; check the name.") from None
 
 
 def compression_of(files: Sequence[File]) -> str:
-    """Returns GZIP if the first file that is not empty begins as such files do, else nothing."""
+    """Returns "GZIP" if the first file that is not empty is a GZIP file, else ""."""
     return next(("GZIP" if is_gzip(file.name) else "" for file in files if file.size), "")
 
 
@@ -62,36 +67,36 @@ def count_files(
     files: Sequence[File],
     source: Source,
     *,
-    agree: Callable[[np.ndarray], np.ndarray] | None,
+    sum_over_workers: SumOverWorkers | None,
     worker: int = 0,
     num_workers: int = 1,
 ) -> tuple[list[File], dict[str, RecordIndex], str]:
-    """Returns the files with their counts, their indexes, and where the counts are from.
+    """Returns the files with their numbers of records, their indexes, and how the records were counted.
 
     Args:
-        files: found.
-        source: how they are read.
-        agree: adds up an array over all workers; None where there is one.
-        worker: number of this worker.
-        num_workers: how many there are, each of which counts a part of the files without an index.
+        files: files with their sizes, the same on every worker.
+        source: how the files are read.
+        sum_over_workers: returns the sum of the arrays of all workers; None if this process counts alone.
+        worker: number of this worker, from 0.
+        num_workers: number of workers. Each of them counts a part of the files that have no index.
 
     Raises:
-        ValueError: for a file that its index does not fit, a truncated one, by name and record, and workers that see
-            different files.
+        ValueError: if a file does not have the size that its index states; on every worker, if a file is truncated or
+            corrupt, or if workers see different files.
     """
     indexes = {} if source.reader is not None else read_indexes([file.name for file in files])
     for file in files:
         index = indexes.get(file.name)
         if index is not None and index.size != file.size:
             raise ValueError(
-                f"expected {index.size} bytes in {file.name!r}, as its index says, received {file.size}; the file is "
-                "truncated or was written anew: write both again, or delete the index."
+                f"expected {index.size} bytes in {file.name!r}, as its index states, received {file.size}; write the "
+                "file and its index again, or delete the index if the file is complete."
             )
     unknown = [file.name not in indexes and file.records is None for file in files]
-    if agree is not None:
-        _check_same_files(files, agree, worker, num_workers)
-        # An index that only some workers have: all of them count.
-        unknown = (agree(np.array(unknown, np.int64)) > 0).tolist()
+    if sum_over_workers is not None:
+        _check_same_files(files, sum_over_workers, worker, num_workers)
+        # If some workers lack an index, all workers count the file, so that they make the same collective calls.
+        unknown = (sum_over_workers(np.array(unknown, np.int64)) > 0).tolist()
     missing = [file for file, is_unknown in zip(files, unknown, strict=True) if is_unknown]
     counts = np.zeros([len(missing)], np.int64)
     error: ValueError | None = None
@@ -99,20 +104,20 @@ def count_files(
         try:
             counts[i], index = _count(missing[i], source)
         except ValueError as failure:
-            # The others wait for this worker's counts: they are told as well.
+            # The other workers wait for this worker's counts. -1 makes them raise an error as well.
             counts[i], error = -1, error or failure
         else:
             if index is not None:
                 indexes[missing[i].name] = index
-    if agree is not None and missing:
-        counts = agree(counts)
+    if sum_over_workers is not None and missing:
+        counts = sum_over_workers(counts)
     if error is not None:
         raise error
     if (counts < 0).any():
         broken = missing[int(np.argmax(counts < 0))].name
         raise ValueError(
-            f"expected whole records in {broken!r}, received a truncated or corrupt one, says the worker that counted "
-            "them; write the file again, or leave it out."
+            f"expected complete records in {broken!r}, received a truncated or corrupt record, which another worker "
+            "found; write the file again, or leave it out."
         )
     counted = dict(zip([file.name for file in missing], counts.tolist(), strict=True))
     known = [
@@ -121,23 +126,24 @@ def count_files(
         else dataclasses.replace(file, records=counted[file.name])
         for file in files
     ]
-    how = "an index" if not missing else "a count" if agree is None else "counts that the workers shared"
+    how = "from an index"
+    if missing:
+        how = "counted by this process" if sum_over_workers is None else "counted by all workers"
     return known, indexes, how
 
 
-def _check_same_files(
-    files: Sequence[File], agree: Callable[[np.ndarray], np.ndarray], worker: int, num_workers: int
-) -> None:
-    """Raises ValueError on every worker if any of them has found other files, sizes or counts."""
+def _check_same_files(files: Sequence[File], sum_over_workers: SumOverWorkers, worker: int, num_workers: int) -> None:
+    """Raises ValueError on every worker if one of them has found other names, sizes or numbers of records."""
     text = repr([(file.name, file.size, file.records) for file in files])
     seen = np.zeros([num_workers, 2], np.int64)
     seen[worker] = len(files), int.from_bytes(hashlib.sha256(text.encode()).digest()[:7], "big")
-    seen = agree(seen)
+    seen = sum_over_workers(seen)
     others = [i for i in range(num_workers) if (seen[i] != seen[0]).any()]
     if others:
         raise ValueError(
-            f"expected the same files on every worker, received {seen[0][0]} on worker 0 and "
-            f"{seen[others[0]][0]} on worker {others[0]}, or other names or sizes; give all workers the same files."
+            f"expected the same files on every worker, received {seen[0][0]} files on worker 0 and "
+            f"{seen[others[0]][0]} files on worker {others[0]}, or other names or sizes; give all workers the same "
+            "files."
         )
 
 
@@ -151,7 +157,7 @@ def _count(file: File, source: Source) -> tuple[int, RecordIndex | None]:
         records = source.reader(tf.constant(file.name)).reduce(tf.constant(0, tf.int64), lambda n, _: n + 1)
     except tf.errors.OpError as error:
         raise ValueError(
-            f"expected records in {file.name!r}, but the reader raised {type(error).__name__}: "
-            f"{str(error.message).splitlines()[0]}; mend the file, or the reader."
+            f"expected the reader to return the records of {file.name!r}, received {type(error).__name__}: "
+            f"{str(error.message).splitlines()[0]}"
         ) from error
     return int(records), None

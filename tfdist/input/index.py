@@ -1,4 +1,4 @@
-"""The index beside TFRecord files: how many records each holds, and where every 64th of them begins."""
+"""The index beside TFRecord files: the number of records of each file, and the byte offset of every 64th record."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from pathlib import Path
 import tensorflow as tf
 
 SUFFIX = ".index.json"
-# Records from one entry to the next: a start anywhere reads less than this many records too many.
+# Records between two entries of an index. A start in the middle of a file reads fewer than this many records in vain.
 GRANULE = 64
-# Of TensorFlow's framing of a record: its length and the checksum of that before it, a checksum behind it.
-_BEFORE, _BEHIND = 12, 4
-_BLOCK = 1 << 20
+# TFRecord framing: before each record its length (8 bytes) and a checksum of that, after it a checksum of the data.
+_HEADER_BYTES, _FOOTER_BYTES = 12, 4
+_BLOCK_BYTES = 1 << 20
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RecordIndex:
-    """What is known of a TFRecord file.
+    """The index of a TFRecord file.
 
     Attributes:
-        records: how many it holds.
-        size: of the file in bytes.
-        offsets: byte at which every 64th record begins; empty for a file that cannot be entered in the middle (GZIP).
+        records: number of records in the file.
+        size: size of the file in bytes.
+        offsets: byte at which every 64th record begins; empty for a GZIP file, which must be read from its beginning.
     """
 
     records: int
@@ -35,29 +35,29 @@ class RecordIndex:
 
 
 class IndexBuilder:
-    """Builds the index of a file whose records are met one after another."""
+    """Builds the index of a file from the lengths of its records, in the order of the file."""
 
     def __init__(self) -> None:
         self._records, self._size, self._offsets = 0, 0, []  # type: int, int, list[int]
 
     def add(self, length: int) -> None:
-        """Notes a record of so many bytes."""
+        """Adds the next record, `length` bytes long without its framing."""
         if self._records % GRANULE == 0:
             self._offsets.append(self._size)
         self._records += 1
-        self._size += _BEFORE + length + _BEHIND
+        self._size += _HEADER_BYTES + length + _FOOTER_BYTES
 
     def index(self) -> RecordIndex:
-        """Returns what was noted."""
+        """Returns the index of the records added so far."""
         return RecordIndex(records=self._records, size=self._size, offsets=tuple(self._offsets))
 
 
 def write_index(prefix: str, indexes: dict[str, RecordIndex]) -> str:
-    """Writes the indexes of files of one folder to `prefix.index.json`, whole or not at all; returns its name.
+    """Writes the indexes of the files of one folder to `prefix.index.json`, atomically, and returns its name.
 
     Args:
-        prefix: path that the files' names begin with.
-        indexes: by the files' names.
+        prefix: path with which the names of the files begin.
+        indexes: index of each file, by the file's name.
     """
     files = {os.path.basename(name): dataclasses.asdict(index) for name, index in indexes.items()}
     name = prefix + SUFFIX
@@ -68,10 +68,12 @@ def write_index(prefix: str, indexes: dict[str, RecordIndex]) -> str:
 
 
 def read_indexes(names: Sequence[str]) -> dict[str, RecordIndex]:
-    """Returns what the indexes in the folders of the files know of them.
+    """Returns the indexes of the named files, from the `*.index.json` files in their folders.
+
+    A file without an index has no entry in the result.
 
     Raises:
-        ValueError: for an index that cannot be read.
+        ValueError: if an index file has other content.
     """
     wanted: dict[str, dict[str, str]] = {}
     for name in names:
@@ -97,51 +99,58 @@ def _read(path: str) -> dict[str, RecordIndex]:
         }
     except (json.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(
-            f"expected an index of TFRecord files in {path!r}, received something else ({error}); delete it, and it is "
-            "counted anew."
+            f"expected an index of TFRecord files in {path!r}, received other content ({error}); delete the index, "
+            "so that the records are counted."
         ) from error
 
 
 def is_gzip(name: str) -> bool:
-    """Whether a file begins as GZIP files do."""
-    # GFile reads half a megabyte ahead.
+    """Returns whether a file begins with the two bytes of a GZIP file."""
+    # GFile would read half a megabyte.
     with Path(name).open("rb") if Path(name).is_file() else tf.io.gfile.GFile(name, "rb") as file:
         return bool(file.read(2) == b"\x1f\x8b")
 
 
 def scan(name: str) -> RecordIndex:
-    """Counts the records of an uncompressed TFRecord file from their lengths; of long ones it reads nothing else.
+    """Returns the index of an uncompressed TFRecord file, from the lengths of its records.
+
+    Long records are skipped: only the bytes with their lengths are read.
 
     Raises:
-        ValueError: names the record at which the file is truncated or is no TFRecord file.
+        ValueError: names the record at which the file is truncated or is not a TFRecord file.
     """
     builder = IndexBuilder()
     with tf.io.gfile.GFile(name, "rb") as file:
         size = file.size()
-        block, first, at = b"", 0, 0
-        while at < size:
-            if at + _BEFORE > first + len(block):
-                file.seek(at)
-                first, block = at, file.read(_BLOCK)
-            if at + _BEFORE > first + len(block):
-                raise _truncated(name, builder, at, size)
-            (length,) = struct.unpack_from("<Q", block, at - first)
-            if length > size - at - _BEFORE - _BEHIND:
-                raise _truncated(name, builder, at, size)
+        # `block` holds the bytes of the file from `block_start` on; the next record begins at `position`.
+        block, block_start, position = b"", 0, 0
+        while position < size:
+            if position + _HEADER_BYTES > block_start + len(block):
+                file.seek(position)
+                block_start, block = position, file.read(_BLOCK_BYTES)
+            if position + _HEADER_BYTES > block_start + len(block):
+                raise _truncated(name, builder, position, size)
+            (length,) = struct.unpack_from("<Q", block, position - block_start)
+            if length > size - position - _HEADER_BYTES - _FOOTER_BYTES:
+                raise _truncated(name, builder, position, size)
             builder.add(length)
-            at += _BEFORE + length + _BEHIND
+            position += _HEADER_BYTES + length + _FOOTER_BYTES
     return builder.index()
 
 
-def _truncated(name: str, builder: IndexBuilder, at: int, size: int) -> ValueError:
+def _truncated(name: str, builder: IndexBuilder, position: int, size: int) -> ValueError:
     return ValueError(
-        f"expected whole records in {name!r}, received {size} bytes that end within record {builder.index().records}, "
-        f"which begins at byte {at}; write the file again, or leave it out."
+        f"expected complete records in {name!r}, received {size} bytes that end within record "
+        f"{builder.index().records}, which begins at byte {position}; write the file again, or leave it out."
     )
 
 
 def count(name: str, *, compression: str) -> RecordIndex:
-    """Returns the index of a file that has none, from the lengths of its records or by reading it.
+    """Returns the index of a file by reading the lengths of its records, or all of it if it is compressed.
+
+    Args:
+        name: path of a TFRecord file.
+        compression: "" or "GZIP".
 
     Raises:
         ValueError: names the file and the record that is truncated or corrupt.
@@ -154,7 +163,7 @@ def count(name: str, *, compression: str) -> RecordIndex:
             records += int(tf.shape(batch)[0])
     except (tf.errors.DataLossError, tf.errors.OutOfRangeError) as error:
         raise ValueError(
-            f"expected whole records in {name!r}, received a truncated or corrupt one after record {records}; write it "
-            "again, or leave it out."
+            f"expected complete records in {name!r}, received a truncated or corrupt record after the first {records}; "
+            "write the file again, or leave it out."
         ) from error
     return RecordIndex(records=records, size=tf.io.gfile.stat(name).length)

@@ -1,4 +1,4 @@
-"""`python -m tfdist.input inspect`: what is in the files, and which pipeline would read what."""
+"""The command `python -m tfdist.input inspect`: what files contain, and which input pipeline would read which part."""
 
 from __future__ import annotations
 
@@ -12,54 +12,65 @@ from tfdist.input.state import choose_canonical_shards
 
 
 def inspect(pattern: str, *, num_pipelines: int, policy: str = "auto", global_batch_size: int | None = None) -> str:
-    """Returns files, records, bytes, the plan and its imbalance as text.
+    """Returns a text with the number of files, records and bytes, and a table of what each pipeline would read.
 
     Args:
-        pattern: of TFRecord files.
-        num_pipelines: how many are to share them, one for each worker.
-        policy: as for distribute_files.
-        global_batch_size: as for distribute_files, which deals the files into shards by it; None takes as many shards
-            as pipelines.
+        pattern: pattern of TFRecord files.
+        num_pipelines: number of input pipelines, one for each worker.
+        policy: policy of plan_shards.
+        global_batch_size: records in a step over all pipelines, from which distribute_files chooses the number of
+            canonical shards; None plans one shard for each pipeline.
 
     Raises:
-        ValueError: for what distribute_files refuses.
+        ValueError: if distribute_files would refuse the files or the numbers.
+
+    Example:
+        >>> import tempfile
+        >>> from tfdist.input import write_tfrecords
+        >>> from tfdist.input.inspect import inspect
+        >>> prefix = tempfile.mkdtemp() + "/letters"
+        >>> files = write_tfrecords([b"a", b"b", b"c"], prefix, num_shards=2)
+        >>> print(inspect(prefix + "-*", num_pipelines=1).splitlines()[0])
+        2 files, uncompressed TFRecord, 3 records (from an index), 51 bytes
     """
     if num_pipelines < 1:
-        raise ValueError(
-            f"expected num_pipelines to be at least 1, received {num_pipelines}; give one for each worker."
-        )
+        raise ValueError(f"expected num_pipelines to be at least 1, received {num_pipelines}.")
     files = find_files(pattern)
     source = Source(compression=compression_of(files))
-    files, indexes, how = count_files(files, source, agree=None)
+    files, indexes, how = count_files(files, source, sum_over_workers=None)
     shards = num_pipelines
     if global_batch_size is not None:
         if global_batch_size < 1 or global_batch_size % num_pipelines:
             raise ValueError(
                 f"expected global_batch_size to be a multiple of the {num_pipelines} pipelines, received "
-                f"{global_batch_size}; take another."
+                f"{global_batch_size}."
             )
         most = sum(file.size > 0 for file in files) if policy == "files" else None
         shards = choose_canonical_shards(global_batch_size, num_pipelines, most=most)
     plan = plan_shards([file for file in files if file.size] or files, shards, policy=policy)
     records, size = sum(file.records or 0 for file in files), sum(file.size for file in files)
     kind = f"{source.compression or 'uncompressed'} TFRecord"
-    lines = [f"{len(files)} files, {kind}, {records:,} records by {how}, {size:,} bytes"]
+    lines = [f"{len(files)} files, {kind}, {records:,} records ({how}), {size:,} bytes"]
     if indexes and not any(index.offsets for index in indexes.values()):
-        lines.append("no file can be entered in the middle: starting there reads what lies before")
+        lines.append("a start in the middle of a file reads the file from its beginning")
     if shards != num_pipelines:
         lines.append(f"{shards} canonical shards, {shards // num_pipelines} for each of {num_pipelines} pipelines:")
     return "\n".join([*lines, str(plan.of_pipelines(num_pipelines))])
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the command line; returns the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m tfdist.input", description="Looks at training data.")
+    """Runs the command and returns its exit code."""
+    parser = argparse.ArgumentParser(prog="python -m tfdist.input", description="Shows what training data contains.")
     commands = parser.add_subparsers(dest="command", required=True)
-    command = commands.add_parser("inspect", help="what is in TFRecord files, and which pipeline would read what")
-    command.add_argument("pattern", help="of files, in quotes")
-    command.add_argument("--pipelines", type=int, default=1, help="how many share the files, one for each worker")
-    command.add_argument("--policy", choices=POLICIES, default="auto")
-    command.add_argument("--global-batch-size", type=int, help="deals files into canonical shards as training would")
+    command = commands.add_parser(
+        "inspect", help="show what TFRecord files contain, and which input pipeline would read which part"
+    )
+    command.add_argument("pattern", help="pattern of TFRecord files, in quotes")
+    command.add_argument("--pipelines", type=int, default=1, help="number of input pipelines, one for each worker")
+    command.add_argument("--policy", choices=POLICIES, default="auto", help="how the files are divided")
+    command.add_argument(
+        "--global-batch-size", type=int, help="records in a step; divides the files into shards as training would"
+    )
     arguments = parser.parse_args(argv)
     try:
         text = inspect(

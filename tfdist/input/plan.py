@@ -1,4 +1,4 @@
-"""Who reads what: from files and a number of shards to a plan, as a pure function."""
+"""Deciding which shard reads which part of which file: a pure function from files to a plan."""
 
 from __future__ import annotations
 
@@ -6,19 +6,27 @@ import dataclasses
 import heapq
 from collections.abc import Sequence
 
+from tfdist.input.plan_table import format_table
+
 POLICIES: tuple[str, ...] = ("auto", "files", "records", "replicate")
-# Beyond it the end of an epoch has too few shards left that fill a batch.
+# With a larger imbalance, too few shards still have records at the end of an epoch to fill a batch.
 AUTO_IMBALANCE = 1.1
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class File:
-    """A file to read.
+    """A file of records.
 
     Attributes:
-        name: its path.
-        size: in bytes.
-        records: how many it holds; None where nobody has counted.
+        name: path of the file.
+        size: size of the file in bytes.
+        records: number of records in the file; None if they have not been counted.
+
+    Example:
+        >>> from tfdist.input import File, plan_shards
+        >>> files = [File(name="a", size=300, records=3), File(name="b", size=100, records=1)]
+        >>> plan_shards(files, 2).records
+        (2, 2)
     """
 
     name: str
@@ -28,13 +36,18 @@ class File:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Segment:
-    """A part of a file.
+    """A range of records in a file.
 
     Attributes:
-        file: its path.
-        start: first record.
-        stop: one past the last record; None for the end of the file.
-        size: bytes, in proportion to the records of a file that is split.
+        file: path of the file.
+        start: number of the first record, counted from 0.
+        stop: number of the record after the last one; None for the end of the file.
+        size: bytes of the segment. A file that is split gives each segment bytes in proportion to its records.
+
+    Example:
+        >>> from tfdist.input import Segment
+        >>> Segment(file="a", start=2, stop=5).records
+        3
     """
 
     file: str
@@ -44,17 +57,23 @@ class Segment:
 
     @property
     def records(self) -> int | None:
-        """How many records it holds, if that is known."""
+        """Number of records in the segment; None if `stop` is None."""
         return None if self.stop is None else self.stop - self.start
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ShardPlan:
-    """Which shard reads what.
+    """The segments that each shard reads. `str(plan)` is a table with one row for each shard.
 
     Attributes:
-        policy: files, records or replicate.
-        shards: the segments of each shard, in the order of the files' names.
+        policy: the policy in force: files, records or replicate.
+        shards: the segments of each shard, ordered by file name.
+
+    Example:
+        >>> from tfdist.input import Segment, ShardPlan
+        >>> plan = ShardPlan(policy="files", shards=((Segment(file="a", size=30),), (Segment(file="b", size=10),)))
+        >>> plan.sizes, plan.imbalance
+        ((30, 10), 1.5)
     """
 
     policy: str
@@ -67,56 +86,69 @@ class ShardPlan:
 
     @property
     def records(self) -> tuple[int | None, ...]:
-        """Records of each shard; None where a file was not counted."""
-        return tuple(_total([segment.records for segment in shard]) for shard in self.shards)
+        """Number of records of each shard; None if one of its files has not been counted."""
+        return tuple(_sum_if_known([segment.records for segment in shard]) for shard in self.shards)
 
     @property
     def imbalance(self) -> float:
-        """The largest shard over the mean, in bytes: 1 is balanced."""
+        """The largest shard over the mean, in bytes; 1 is a balanced plan."""
         sizes = self.sizes
         return max(sizes) * len(sizes) / total if (total := sum(sizes)) else 1.0
 
     def of_pipelines(self, num_pipelines: int) -> ShardPlan:
-        """Returns the plan whose shards are what each pipeline reads: as many neighbouring shards each.
+        """Returns a plan with one shard for each input pipeline, which joins the shards that the pipeline reads.
+
+        Args:
+            num_pipelines: number of input pipelines. Each of them reads the same number of neighbouring shards.
 
         Raises:
-            ValueError: if the pipelines do not divide the shards.
+            ValueError: if num_pipelines does not divide the number of shards.
         """
         if num_pipelines < 1 or len(self.shards) % num_pipelines:
             raise ValueError(
-                f"expected a number of pipelines that divides the {len(self.shards)} shards, received {num_pipelines}; "
-                "plan other shards."
+                f"expected a number of pipelines that divides the {len(self.shards)} shards, received {num_pipelines}."
             )
         each = len(self.shards) // num_pipelines
         groups = [self.shards[i : i + each] for i in range(0, len(self.shards), each)]
         return ShardPlan(policy=self.policy, shards=tuple(sum(group, ()) for group in groups))
 
     def __str__(self) -> str:
-        """Returns a table with a line for each shard."""
-        return _table(self)
+        """Returns a table with one row for each shard."""
+        return format_table(
+            policy=self.policy,
+            imbalance=self.imbalance,
+            segments=[len(shard) for shard in self.shards],
+            records=self.records,
+            sizes=self.sizes,
+        )
 
 
-def _total(counts: Sequence[int | None]) -> int | None:
+def _sum_if_known(counts: Sequence[int | None]) -> int | None:
     known = [count for count in counts if count is not None]
     return sum(known) if len(known) == len(counts) else None
 
 
 def plan_shards(files: Sequence[File | str], num_shards: int, *, policy: str = "auto") -> ShardPlan:
-    """Returns who reads what.
+    """Returns a plan that divides files among shards.
 
-    With the policy `files` each file belongs to one shard, and the largest shard is as small as a greedy choice makes
-    it: the largest file first, each to the shard that has least. With `records` the files are laid end to end and cut
-    into parts that differ by one record at most. With `replicate` every shard has everything. `auto` takes files
-    where that is within a tenth of balanced, or nobody has counted records, else records.
+    The plan depends on the names, sizes and counts of the files, and not on the order in which they are listed.
 
     Args:
-        files: with sizes and, for `records`, counts; a name alone stands for a file of size 1.
-        num_shards: how many parts, at least 1.
-        policy: auto, files, records or replicate.
+        files: File values with sizes and, for the policy `records`, numbers of records. A name alone stands for a file
+            of size 1.
+        num_shards: number of shards, at least 1.
+        policy: how the files are divided.
+
+            - `files`: each file belongs to one shard. Files are taken from the largest to the smallest, and each goes
+              to the shard with the fewest bytes so far.
+            - `records`: the files are laid end to end and cut into parts whose numbers of records differ by at most 1.
+            - `replicate`: every shard reads all files.
+            - `auto`: `files` if there are enough files and the largest shard is at most 1.1 times the mean, or if some
+              file has not been counted; otherwise `records`.
 
     Raises:
-        ValueError: for no files, a file that comes twice, fewer files than shards with `files`, and files whose records
-            nobody has counted with `records`.
+        ValueError: if there are no files, if a file is listed twice, if there are fewer files than shards with the
+            policy `files`, or if a file has not been counted with the policy `records`.
 
     Example:
         >>> from tfdist.input import File, plan_shards
@@ -145,17 +177,17 @@ def plan_shards(files: Sequence[File | str], num_shards: int, *, policy: str = "
 
 def _check(files: Sequence[File], num_shards: int, policy: str) -> None:
     if policy not in POLICIES:
-        raise ValueError(f"expected policy to be one of {', '.join(POLICIES)}, received {policy!r}; choose one.")
+        raise ValueError(f"expected policy to be one of {', '.join(POLICIES)}, received {policy!r}.")
     if num_shards < 1:
-        raise ValueError(f"expected num_shards to be at least 1, received {num_shards}; give each pipeline one.")
+        raise ValueError(f"expected num_shards to be at least 1, received {num_shards}.")
     if not files:
         raise ValueError("expected at least one file, received none; check the pattern.")
     seen: set[str] = set()
     for file in files:
         if file.name in seen:
-            raise ValueError(f"expected every file once, received {file.name!r} twice; leave one out.")
+            raise ValueError(f"expected every file once, received {file.name!r} twice.")
         if file.size < 0 or (file.records or 0) < 0:
-            raise ValueError(f"expected a size and a count of 0 or more, received {file}; count it again.")
+            raise ValueError(f"expected a size and a number of records of 0 or more, received {file}.")
         seen.add(file.name)
 
 
@@ -165,7 +197,7 @@ def _whole(file: File) -> Segment:
 
 def _by_file(files: Sequence[File], num_shards: int) -> tuple[tuple[Segment, ...], ...]:
     shards: list[list[File]] = [[] for _ in range(num_shards)]
-    # By bytes, then by files, so that empty files are spread as well.
+    # Ordered by bytes, then by number of files, so that empty files are spread over the shards as well.
     heap = [(0, 0, shard) for shard in range(num_shards)]
     for file in sorted(files, key=lambda file: (-file.size, file.name)):
         size, count, shard = heapq.heappop(heap)
@@ -179,7 +211,7 @@ def _by_record(files: Sequence[File], num_shards: int) -> tuple[tuple[Segment, .
         if file.records is None:
             raise ValueError(
                 f"expected the number of records of every file with the policy 'records', received {file.name!r} "
-                "without; count them, or write an index."
+                "without a number; pass File(name=..., size=..., records=...)."
             )
     total = sum(file.records or 0 for file in files)
     bounds = [total * shard // num_shards for shard in range(num_shards + 1)]
@@ -194,22 +226,3 @@ def _by_record(files: Sequence[File], num_shards: int) -> tuple[tuple[Segment, .
                 shards[shard].append(Segment(file=file.name, start=start, stop=stop, size=size))
         first += records
     return tuple(map(tuple, shards))
-
-
-def _table(plan: ShardPlan) -> str:
-    import rich.box
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table("shard", "files", "records", "bytes", "of the mean", box=rich.box.SIMPLE_HEAD)
-    for column in table.columns[1:]:
-        column.justify = "right"
-    mean = sum(plan.sizes) / len(plan.shards)
-    for number, (shard, size, records) in enumerate(zip(plan.shards, plan.sizes, plan.records, strict=True)):
-        share = f"{size / mean:.3f}" if mean else "-"
-        table.add_row(str(number), str(len(shard)), "?" if records is None else f"{records:,}", f"{size:,}", share)
-    console = Console(width=88, color_system=None)
-    with console.capture() as capture:
-        console.print(table)
-        console.print(f"policy {plan.policy}, imbalance {plan.imbalance:.3f} (largest shard over the mean)")
-    return capture.get()

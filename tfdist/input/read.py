@@ -1,7 +1,8 @@
-"""The records of one canonical shard, in an order that is a function of (seed, epoch, shard) and nothing else.
+"""Reading the records of one canonical shard, in an order that depends on the seed, the epoch and the shard only.
 
-The shard's segments are shuffled and taken in groups. Of each group a window of every segment is read, and the records
-of these windows are shuffled among each other: a block. Any block can be found without reading those before it.
+The segments of the shard are shuffled and divided into groups. A window of records is read from every segment of a
+group, and the records of these windows are shuffled together: they are a block. Any block can be computed without
+reading the blocks before it.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ _SMALL_BUFFER_BYTES = 1 << 12
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Order:
-    """How records are shuffled.
+    """How the records of a shard are shuffled.
 
     Attributes:
-        seed: None reads everything in its order.
-        group: how many segments are open at a time.
-        window: how many records of each are shuffled among each other.
+        seed: seed of the order; None reads the records in the order of the files.
+        group: number of segments that are read at the same time.
+        window: number of records of each of these segments in a block.
     """
 
     seed: int | None
@@ -41,9 +42,9 @@ class Source:
     """How the records of a file are read.
 
     Attributes:
-        compression: of TFRecord files: nothing or GZIP.
-        reader: instead of TFRecord, maps a file's name to a dataset of its records.
-        skip_corrupt: whether what cannot be read is reported and left out, instead of an error.
+        compression: compression of TFRecord files, "" or "GZIP".
+        reader: maps the name of a file, a scalar string tensor, to a dataset of its records; None reads TFRecord files.
+        skip_corrupt: whether records that cannot be read are reported and skipped, instead of raising an error.
     """
 
     compression: str = ""
@@ -51,37 +52,38 @@ class Source:
     skip_corrupt: bool = False
 
     def first(self, name: tf.Tensor) -> tf.data.Dataset:
-        """The first record of a file, without reading far ahead of it."""
+        """Returns a dataset of the first record of a file, which reads only a few kilobytes of a TFRecord file."""
         if self.reader is not None:
             return self.reader(name).take(1)
         small = tf.data.TFRecordDataset(name, compression_type=self.compression, buffer_size=_SMALL_BUFFER_BYTES)
         return small.take(1)
 
     def whole(self, name: tf.Tensor) -> tf.data.Dataset:
-        """The records of a file."""
+        """Returns a dataset of all records of a file."""
         if self.reader is not None:
             return self.reader(name)
         return tf.data.TFRecordDataset(name, compression_type=self.compression)
 
 
 class ShardTable:
-    """The segments of all shards as constants that a dataset's functions may index, also on another host.
+    """The segments of all shards as arrays, which the functions of a dataset can index, also on another host.
 
     Args:
-        plan: whose segments have known numbers of records.
-        indexes: of the files.
+        plan: plan whose segments have known numbers of records.
+        indexes: indexes of the files that have one, by name.
     """
 
     def __init__(self, plan: ShardPlan, indexes: dict[str, RecordIndex]) -> None:
         self.names = sorted({segment.file for shard in plan.shards for segment in shard})
         number = {name: i for i, name in enumerate(self.names)}
         width = max(1, *(len(shard) for shard in plan.shards))
+        # Each is [shards, width], padded with segments of no records.
         self.file, self.start, self.length = (np.zeros([len(plan.shards), width], np.int64) for _ in range(3))
         for i, shard in enumerate(plan.shards):
             for j, segment in enumerate(shard):
                 self.file[i, j], self.start[i, j] = number[segment.file], segment.start
                 self.length[i, j] = segment.records or 0
-        # A shard without segments has one of no records.
+        # A shard without segments counts as a shard with one segment of no records.
         self.segments = np.array([max(1, len(shard)) for shard in plan.shards], np.int64)
         self.records = self.length.sum(axis=1)
         offsets = [indexes[name].offsets if name in indexes else () for name in self.names]
@@ -93,26 +95,28 @@ class ShardTable:
 def read_shard(
     table: ShardTable, shard: tf.Tensor, epoch: tf.Tensor, first: tf.Tensor, *, order: Order, source: Source
 ) -> tf.data.Dataset:
-    """Returns the records of a shard from the given one on, in batches of no particular size.
+    """Returns the records of a shard from record `first` of the epoch on, in batches of various sizes.
 
     Args:
-        table: of all shards.
-        shard: int64 scalar.
-        epoch: int64 scalar.
-        first: int64 scalar, how many records of the epoch to leave out.
-        order: of the records.
-        source: of the records.
+        table: segments of all shards.
+        shard: int64 scalar, number of the shard.
+        epoch: int64 scalar, number of the epoch.
+        first: int64 scalar, number of records of the epoch to skip.
+        order: how the records are shuffled.
+        source: how the files are read.
     """
     segments = tf.gather(table.segments, shard)
     chosen = tf.range(segments)
     if order.seed is not None:
         chosen = tf.random.experimental.stateless_shuffle(chosen, _seed(order, epoch, shard))
     padding = -segments % order.group
+    # Each is [groups, order.group].
     file, start, length = (
         tf.reshape(tf.pad(tf.gather(values[shard], chosen), [[0, padding]]), [-1, order.group])
         for values in map(tf.convert_to_tensor, (table.file, table.start, table.length))
     )
-    # The group, and the block of it, that the first record is in.
+    # `group0` is the group of record `first`, and `block0` its block in that group. Of this block the first `skipped`
+    # records come before record `first`.
     ends = tf.cumsum(tf.reduce_sum(length, 1))
     groups = tf.shape(length, tf.int64)[0]
     group0 = tf.reduce_sum(tf.cast(ends <= first, tf.int64))
@@ -135,25 +139,30 @@ def read_shard(
         def block(number: tf.Tensor, *parts: Any) -> Any:
             checks = [
                 _check(
-                    table, file[group, i], start[group, i] + number * order.window, part, wanted=wanted, source=source
+                    table,
+                    file[group, i],
+                    start[group, i] + number * order.window,
+                    part,
+                    expected=expected,
+                    source=source,
                 )
-                for i, (part, wanted) in enumerate(
+                for i, (part, expected) in enumerate(
                     zip(parts, tf.unstack(_window_sizes(length[group], number, order)), strict=True)
                 )
             ]
             with tf.control_dependencies(checks):
                 rows = tf.nest.map_structure(lambda *values: tf.concat(values, 0), *parts)
             if order.seed is not None:
-                among = tf.range(tf.shape(tf.nest.flatten(rows)[0])[0])
-                among = tf.random.experimental.stateless_shuffle(among, _seed(order, epoch, shard, group, number))
-                rows = tf.nest.map_structure(lambda values: tf.gather(values, among), rows)
-            leave = tf.where(is_first & tf.equal(number, block0), skipped, 0)
-            return tf.nest.map_structure(lambda values: values[leave:], rows)
+                shuffled = tf.range(tf.shape(tf.nest.flatten(rows)[0])[0])
+                shuffled = tf.random.experimental.stateless_shuffle(shuffled, _seed(order, epoch, shard, group, number))
+                rows = tf.nest.map_structure(lambda values: tf.gather(values, shuffled), rows)
+            skip = tf.where(is_first & tf.equal(number, block0), skipped, 0)
+            return tf.nest.map_structure(lambda values: values[skip:], rows)
 
         blocks = tf.data.Dataset.zip((tf.data.Dataset.range(begin, windows[group]), *streams))
         return blocks.map(block)
 
-    # The next block is read while this one is used, also where a group ends.
+    # The next block is read while this one is used, also at the end of a group.
     return tf.data.Dataset.range(group0, groups).flat_map(read_group).prefetch(1)
 
 
@@ -178,19 +187,20 @@ def _windows(
     order: Order,
     source: Source,
 ) -> tf.data.Dataset:
-    """The windows of a segment, then empty ones for ever."""
-    left = begin * order.window
-    first = start + left
+    """Returns the windows of a segment from window `begin` on, followed by empty windows without end."""
+    skipped = begin * order.window
+    first = start + skipped
     if table.seekable and source.reader is None and not source.compression:
         entry = tf.gather(table.first_offset, file) + first // GRANULE
-        # A segment that ends before its group does is asked for a window beyond its end.
+        # If a segment is shorter than others of its group, `begin` may lie beyond its end, and beyond the index.
         offset = tf.gather(table.offsets, tf.minimum(entry, tf.size(table.offsets, tf.int64) - 1))
         records = _from_offset(tf.gather(table.names, file), offset).skip(first % GRANULE)
     else:
         records = source.whole(tf.gather(table.names, file)).skip(first)
-    records = records.take(tf.maximum(length - left, 0))
+    records = records.take(tf.maximum(length - skipped, 0))
     if source.reader is None:
-        # What cannot be read ends the file; the count of the window misses it. A reader may go on behind its error.
+        # A record that cannot be read ends the file, and _check sees that its window is too short. A reader's dataset
+        # is not treated in this way, since it may continue after its error.
         records = records.ignore_errors(log_warning=True)
     windows = records.batch(order.window)
     empty = tf.nest.map_structure(
@@ -203,7 +213,7 @@ def _windows(
 
 
 def _from_offset(name: tf.Tensor, offset: tf.Tensor) -> tf.data.Dataset:
-    """The records of a TFRecord file from a byte on, which Python's TFRecordDataset does not offer."""
+    """Returns the records of a TFRecord file from a byte on; tf.data.TFRecordDataset has no argument for the byte."""
     variant = tf.raw_ops.TFRecordDatasetV2(
         filenames=[name], compression_type="", buffer_size=_BUFFER_BYTES, byte_offsets=[offset]
     )
@@ -211,14 +221,19 @@ def _from_offset(name: tf.Tensor, offset: tf.Tensor) -> tf.data.Dataset:
 
 
 def _check(
-    table: ShardTable, file: tf.Tensor, first: tf.Tensor, part: Any, *, wanted: tf.Tensor, source: Source
+    table: ShardTable, file: tf.Tensor, first: tf.Tensor, part: Any, *, expected: tf.Tensor, source: Source
 ) -> tf.Operation:
-    read = tf.shape(tf.nest.flatten(part)[0], tf.int64)[0]
-    name, record = tf.gather(table.names, file), tf.strings.as_string(first + read)
+    """Raises an error, or prints a line with skip_corrupt, if a window has fewer records than expected."""
+    received = tf.shape(tf.nest.flatten(part)[0], tf.int64)[0]
+    name, record = tf.gather(table.names, file), tf.strings.as_string(first + received)
     if source.skip_corrupt:
-        lost = ["tfdist.input: left out ", tf.strings.as_string(wanted - read), " records of '", name, "' from record "]
-        lost += [record, " on, which cannot be read"]
-        return tf.cond(read < wanted, lambda: tf.print(tf.strings.join(lost)), tf.no_op)
-    message = ["expected whole records, received one that cannot be read: record ", record, " of ", name]
-    message += ["; write the file again, or pass skip_corrupt=True to leave out the rest of it."]
-    return tf.debugging.Assert(tf.equal(read, wanted), [tf.strings.join(message)])
+        text = ["tfdist.input: skipped ", tf.strings.as_string(expected - received), " records of '", name]
+        text += ["' from record ", record, " on, which cannot be read"]
+        return tf.cond(received < expected, lambda: tf.print(tf.strings.join(text)), tf.no_op)
+    if source.reader is None:
+        text = ["expected readable records, received a truncated or corrupt record: record ", record, " of ", name]
+        text += ["; write the file again, or pass skip_corrupt=True to skip the rest of the file."]
+    else:
+        text = ["expected the reader to return the records that it returned when they were counted, received none for "]
+        text += ["record ", record, " of ", name, "; let the reader return the same records each time."]
+    return tf.debugging.Assert(tf.equal(received, expected), [tf.strings.join(text)])

@@ -1,4 +1,4 @@
-"""TFRecord files: writing shards with an index beside them, and counting what is in them."""
+"""Writing TFRecord files with an index beside them, and counting their records."""
 
 from __future__ import annotations
 
@@ -15,34 +15,35 @@ from tfdist.input.read import Source
 def write_tfrecords(
     examples: Iterable[bytes], prefix: str, *, num_shards: int, compression: str | None = None
 ) -> list[str]:
-    """Writes serialized examples to `prefix-00000-of-0000N.tfrecord` and so on, dealt out in turn.
+    """Writes serialized examples to the files `prefix-00000-of-0000N.tfrecord` and so on, and returns their names.
 
-    Beside them is `prefix.index.json`: how many records each file holds, and where every 64th begins, so that
-    distribute_files need not count, and can begin in the middle.
+    The examples go to the files in turn: the first to file 0, the second to file 1, and so on. The file
+    `prefix.index.json` beside them holds the number of records of each file and the byte at which every 64th record
+    begins, so that distribute_files need not count records and can start in the middle of a file.
 
     Args:
         examples: serialized records, such as tf.train.Example protos.
-        prefix: path that the files' names begin with; its folder is made if missing.
-        num_shards: how many files to write.
-        compression: "GZIP", or nothing; a compressed file cannot be entered in the middle.
+        prefix: path with which the names of the files begin. Its folder is created if it does not exist.
+        num_shards: number of files to write.
+        compression: "GZIP", or None or "" for none. Reading can start in the middle of uncompressed files only.
 
     Returns:
-        The files' names, in order.
+        The names of the files, in order.
 
     Raises:
-        ValueError: if num_shards is not positive, or the compression unknown.
+        ValueError: if num_shards is less than 1, or for another compression.
 
     Example:
         >>> import tempfile
         >>> from tfdist.input import count_records, write_tfrecords
         >>> files = write_tfrecords([b"a", b"b", b"c"], tempfile.mkdtemp() + "/letters", num_shards=2)
-        >>> count_records(files)
-        3
+        >>> [file.rpartition("/")[2] for file in files], count_records(files)
+        (['letters-00000-of-00002.tfrecord', 'letters-00001-of-00002.tfrecord'], 3)
     """
     if num_shards < 1:
-        raise ValueError(f"expected num_shards to be at least 1, received {num_shards}; write one file or more.")
+        raise ValueError(f"expected num_shards to be at least 1, received {num_shards}.")
     if compression not in (None, "", "GZIP"):
-        raise ValueError(f"expected compression to be 'GZIP' or nothing, received {compression!r}; leave it out.")
+        raise ValueError(f"expected compression to be 'GZIP', '' or None, received {compression!r}.")
     tf.io.gfile.makedirs(os.path.dirname(prefix) or ".")
     names = [f"{prefix}-{i:05d}-of-{num_shards:05d}.tfrecord" for i in range(num_shards)]
     builders = [IndexBuilder() for _ in names]
@@ -65,14 +66,22 @@ def write_tfrecords(
 
 
 def count_records(files: str | Sequence[str]) -> int:
-    """Returns how many records TFRecord files hold, by the index beside them or by counting.
+    """Returns the number of records in TFRecord files, from the index beside them or by counting.
 
     Args:
         files: a pattern, or names.
 
     Raises:
-        ValueError: names the file and the record that is truncated.
+        ValueError: if there are no such files, or if a file is truncated or corrupt.
+
+    Example:
+        >>> import tempfile
+        >>> from tfdist.input import count_records, write_tfrecords
+        >>> prefix = tempfile.mkdtemp() + "/letters"
+        >>> files = write_tfrecords([b"a", b"b", b"c"], prefix, num_shards=2)
+        >>> count_records(prefix + "-*"), count_records(files[:1])
+        (3, 2)
     """
     found = find_files(files)
-    counted, _, _ = count_files(found, Source(compression=compression_of(found)), agree=None)
+    counted, _, _ = count_files(found, Source(compression=compression_of(found)), sum_over_workers=None)
     return sum(file.records or 0 for file in counted)

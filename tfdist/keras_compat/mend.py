@@ -22,6 +22,8 @@ class Mend:
         versions: (first, last) release that the mend was written against, such as ((3, 15), (3, 15)).
         defect_present: returns whether the installed Keras or TensorFlow still has the defect.
         apply: puts the patch in place.
+        defect: a sentence for users: what stock Keras or TensorFlow does wrong.
+        rows: the rows of docs/conformance.md that show the defect and the mend.
         needed_by: returns whether a strategy of one of these names needs the mend; None if every one does.
     """
 
@@ -32,6 +34,8 @@ class Mend:
     versions: tuple[tuple[int, int], tuple[int, int]]
     defect_present: Callable[[], bool]
     apply: Callable[[], None]
+    defect: str = ""
+    rows: tuple[str, ...] = ()
     needed_by: Callable[[Any], bool] | None = None
 
     def suits(self, kind: str, keras: KerasInUse, strategy: Any) -> bool:

@@ -14,15 +14,18 @@ import tensorflow as tf
 from tfdist._log import get_logger
 from tfdist.keras_compat.data import (
     device_iterators_end_late,
+    endless_data_without_steps,
     steps_counted_by_each_worker,
     symbolic_build_averages_data,
 )
+from tfdist.keras_compat.devices import one_cpu_for_each_worker
 from tfdist.keras_compat.files import (
     backup_owned_by_no_worker,
     csv_written_by_every_worker,
     files_written_by_every_worker_keras2,
     files_written_by_every_worker_keras3,
     logs_written_by_every_worker,
+    orbax_written_by_every_worker,
 )
 from tfdist.keras_compat.layers import (
     batch_statistics_read_locally,
@@ -37,13 +40,16 @@ from tfdist.keras_compat.losses import (
 )
 from tfdist.keras_compat.mend import Mend
 from tfdist.keras_compat.optimizers import (
+    compression_needs_its_optimizer,
     constraint_without_aggregation,
     gradients_used_before_the_sum,
     learning_rate_without_aggregation,
+    wrapping_is_not_saved,
 )
 from tfdist.keras_compat.parameter_server import fit_keras2, fit_keras3
 from tfdist.keras_compat.steps import (
     batch_logs_summed_over_workers,
+    initial_epoch_outlives_fit,
     jit_compile_on_several_devices,
     logs_reduced_along_an_axis,
     steps_fail_in_a_loop,
@@ -54,6 +60,7 @@ from tfdist.keras_compat.version import KerasInUse, keras_in_use
 _Strategy = TypeVar("_Strategy", bound=tf.distribute.Strategy)
 
 MENDS: tuple[Mend, ...] = (
+    one_cpu_for_each_worker.MEND,
     device_iterators_end_late.MEND,
     symbolic_build_averages_data.MEND,
     steps_counted_by_each_worker.MEND,
@@ -63,6 +70,8 @@ MENDS: tuple[Mend, ...] = (
     loss_divided_by_replicas.MEND,
     losses_shared_by_replicas.MEND,
     gradients_used_before_the_sum.MEND,
+    compression_needs_its_optimizer.MEND,
+    wrapping_is_not_saved.MEND,
     replicas_draw_alike.MEND,
     batch_statistics_stay_local.MEND,
     counter_update_is_read_then_assign.MEND,
@@ -82,6 +91,10 @@ MENDS: tuple[Mend, ...] = (
     backup_owned_by_no_worker.MEND,
     logs_written_by_every_worker.MEND,
     csv_written_by_every_worker.MEND,
+    orbax_written_by_every_worker.MEND,
+    initial_epoch_outlives_fit.MEND,
+    # Last, so that its `fit` is the outermost one: the others see the steps of an epoch.
+    endless_data_without_steps.MEND,
 )
 
 _applied: list[str] = []
@@ -101,13 +114,13 @@ def prepare_keras(strategy: _Strategy, kind: str) -> _Strategy:
     return strategy
 
 
-def apply_mends(kind: str, keras: KerasInUse, strategy: tf.distribute.Strategy) -> None:
+def apply_mends(kind: str, keras: KerasInUse, strategy: tf.distribute.Strategy | None) -> None:
     """Applies the mends that a strategy of this kind needs and that are not in place yet.
 
     Args:
         kind: a name of create_strategy.
         keras: the Keras in use.
-        strategy: the strategy itself.
+        strategy: the strategy itself; None before it is made.
     """
     for mend in MENDS:
         if mend.name not in _applied and mend.suits(kind, keras, strategy) and mend.defect_present():

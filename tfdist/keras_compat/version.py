@@ -78,6 +78,13 @@ def keras() -> Any:
     return tf.keras
 
 
+def trainer_class() -> Any:
+    """Returns the class whose `compile`, `fit` and `evaluate` every model of the Keras in use inherits."""
+    if keras_in_use().is_keras3:
+        return importlib.import_module("keras.src.backend.tensorflow.trainer").TensorFlowTrainer
+    return engine_module("training").Model
+
+
 def engine_module(name: str) -> ModuleType:
     """Returns a module of Keras 2's engine, such as "training" or "data_adapter"."""
     return importlib.import_module(f"{keras_in_use().engine}.{name}")

@@ -1,17 +1,18 @@
 """A local supervisor of distributed training: starts a cluster of processes on this machine and watches over it.
 
-It imports no TensorFlow. `tfdist launch --help` describes the command; `launch` is the same as a function.
+This package imports no TensorFlow. `tfdist launch --help` describes the command; `launch` is the same as a function.
 
 Example:
     >>> from tfdist.launch import LaunchSpec
-    >>> LaunchSpec(command=("train.py",), workers=2, chief=True).cluster_ranks[0].label
-    'chief 0'
+    >>> [task.name for task in LaunchSpec(command=("train.py",), workers=2, chief=True).tasks]
+    ['chief 0', 'worker 0', 'worker 1']
 """
 
+from tfdist.cluster import Task
 from tfdist.launch.cli import main
 from tfdist.launch.command import CommandError
-from tfdist.launch.report import RankExit
-from tfdist.launch.spec import LaunchSpec, Rank
-from tfdist.launch.supervisor import LaunchResult, launch
+from tfdist.launch.result import LaunchResult, TaskExit
+from tfdist.launch.spec import LaunchSpec
+from tfdist.launch.supervisor import launch
 
-__all__ = ["CommandError", "LaunchResult", "LaunchSpec", "Rank", "RankExit", "launch", "main"]
+__all__ = ["CommandError", "LaunchResult", "LaunchSpec", "Task", "TaskExit", "launch", "main"]

@@ -1,4 +1,4 @@
-"""The command line of `tfdist launch`, as a value."""
+"""Parses the command line of `tfdist launch`."""
 
 from __future__ import annotations
 
@@ -13,52 +13,62 @@ _USAGE = """tfdist launch [options] -- COMMAND [ARGUMENTS ...]
        tfdist launch [options] -m MODULE [ARGUMENTS ...]"""
 
 _DESCRIPTION = """
-Starts a cluster of processes on this machine, each with its TF_CONFIG, and watches over them: when one fails, the
-others are ended and the failure is reported; when this program ends, even by SIGKILL, no process is left behind.
+Starts the tasks of a cluster on this machine, each with its TF_CONFIG, and watches over them. When a task fails, the
+others are ended and the failure is reported. When this program ends, even by SIGKILL, all of its processes end.
 """
 
 _EPILOG = """
-exit code: 0 if all ranks succeeded, else that of the rank that failed first (128 + number for a signal),
-128 + number if this program got a signal, 124 if the timeout passed, 127 if there is no such command,
-2 for wrong options.
+exit code: 0 if all tasks succeeded, else the code of the task that failed first (128 + number for a signal),
+128 + number if this program received a signal, 124 after a timeout, 127 if the command does not exist, 126 if it
+cannot be executed, 2 for wrong options.
 
 example: tfdist launch --workers 2 -- python train.py --epochs 3
 """
 
 _OPTIONS: dict[str, dict[str, Any]] = {
     "--workers": {"type": int, "metavar": "N", "help": "number of workers (default: 1)"},
-    "--ps": {"type": int, "metavar": "N", "help": "number of parameter servers; adds a chief, which coordinates"},
+    "--ps": {"type": int, "metavar": "N", "help": "number of parameter servers; adds a chief, which coordinates them"},
     "--chief": {"action": "store_true", "help": "start a chief"},
-    "--evaluator": {"action": "store_true", "help": "start an evaluator beside the cluster"},
+    "--evaluator": {"action": "store_true", "help": "start an evaluator, outside of the cluster"},
     "--host": {"metavar": "NAME", "help": "name or address of this machine (default: localhost)"},
     "--port-base": {"type": int, "metavar": "P", "help": "use the ports P, P+1, ... (default: free ports)"},
-    "--log-dir": {"type": Path, "metavar": "DIR", "help": "log files (default: tfdist-logs/<time>-<process>)"},
+    "--log-dir": {
+        "type": Path,
+        "metavar": "DIR",
+        "help": "directory of the log files (default: tfdist-logs/<time>-<process>)",
+    },
     "--grace-seconds": {
         "type": float,
         "metavar": "S",
-        "help": "time to end after being told to, before being killed (default: 5)",
+        "help": "time between the signal that asks a task to end and SIGKILL (default: 5)",
     },
     "--evaluator-grace-seconds": {
         "type": float,
         "metavar": "S",
-        "help": "time that the evaluator may go on after all others have ended (default: 60)",
+        "help": "time that the evaluator may go on after all other tasks have ended (default: 60)",
     },
-    "--timeout-seconds": {"type": float, "metavar": "S", "help": "end the whole job after S seconds (default: never)"},
+    "--timeout-seconds": {"type": float, "metavar": "S", "help": "end all tasks after S seconds (default: never)"},
     "--threads-per-rank": {
         "type": int,
         "metavar": "N",
-        "help": "CPU threads of each worker (default: its share of the CPUs; 0: don't set any)",
+        "dest": "threads_per_task",
+        "help": "CPU threads of each task that trains or evaluates (default: its share of the CPUs; 0: not set)",
     },
     "--show-info": {
         "action": "store_true",
-        "help": "show TensorFlow's own information lines too (default: only in the log files)",
+        "help": "show TensorFlow's own information lines (default: only in the log files)",
     },
-    "--env": {"action": "append", "metavar": "KEY=VALUE", "help": "environment variable for all ranks; repeatable"},
+    "--env": {"action": "append", "metavar": "KEY=VALUE", "help": "environment variable of all tasks; may be repeated"},
 }
 
 
 def parser() -> argparse.ArgumentParser:
-    """Returns the parser of the options before the command."""
+    """Returns the parser of the options, which are written before the command.
+
+    Example:
+        >>> parser().parse_args(["--workers", "2"]).workers
+        2
+    """
     result = argparse.ArgumentParser(
         prog="tfdist launch",
         usage=_USAGE,
@@ -74,7 +84,9 @@ def parser() -> argparse.ArgumentParser:
 
 
 def split_command(argv: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Splits the arguments into options and command, which begins after `--`, at `-m`, or at the first plain word.
+    """Splits the arguments into options and command.
+
+    The command begins after `--`, at `-m`, or at the first word that is neither an option nor the value of an option.
 
     Example:
         >>> split_command(["--workers", "2", "-m", "pkg.train", "--epochs", "3"])
@@ -92,14 +104,18 @@ def split_command(argv: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def parse(argv: Sequence[str]) -> LaunchSpec:
-    """Returns the job that a command line asks for.
+    """Returns the launch that a command line describes.
 
     Args:
-        argv: The arguments after `tfdist launch`.
+        argv: the arguments after `tfdist launch`.
 
     Raises:
-        ValueError: If they make no job.
-        SystemExit: After `--help` (0), or if an option is unknown or malformed (2).
+        ValueError: if LaunchSpec refuses the values.
+        SystemExit: after `--help` (code 0), or if an option is unknown or malformed (code 2).
+
+    Example:
+        >>> parse(["--workers", "2", "--", "python", "train.py"]).command
+        ('python', 'train.py')
     """
     options, command = split_command(argv)
     values = vars(parser().parse_args(options))
@@ -109,10 +125,10 @@ def parse(argv: Sequence[str]) -> LaunchSpec:
 
 
 def parse_env(pairs: Sequence[str]) -> Mapping[str, str]:
-    """Returns the variables given by KEY=VALUE.
+    """Returns the environment variables in texts such as KEY=VALUE.
 
     Raises:
-        ValueError: If one of them is not of that form.
+        ValueError: if a text does not have that form.
 
     Example:
         >>> parse_env(["A=1", "B=x=y"])
@@ -122,6 +138,6 @@ def parse_env(pairs: Sequence[str]) -> Mapping[str, str]:
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not key or not equals:
-            raise ValueError(f"expected --env KEY=VALUE, received {pair!r}; write for example --env TF_DEBUG=1.")
+            raise ValueError(f"expected --env KEY=VALUE, received {pair!r}; write it as in --env TF_DEBUG=1.")
         variables[key] = value
     return variables

@@ -1,4 +1,4 @@
-"""The program `tfdist launch`."""
+"""The command `tfdist launch`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,15 @@ def main(argv: list[str] | None = None) -> int:
     """Runs `tfdist launch` and returns its exit code.
 
     Args:
-        argv: The arguments after `tfdist launch`; those of this process if None.
+        argv: the arguments after `tfdist launch`; None takes the arguments of this process.
+
+    Returns:
+        0 if all tasks succeeded, 2 for wrong options; `tfdist launch --help` lists the other codes.
+
+    Example:
+        >>> from tfdist.launch import main
+        >>> main(["--workers", "0", "train.py"])  # Standard error says that there is no task.
+        2
     """
     try:
         spec = parse(sys.argv[1:] if argv is None else argv)
@@ -28,7 +36,7 @@ def main(argv: list[str] | None = None) -> int:
     except ValueError as error:
         return _refuse(error, 2)
     except KeyboardInterrupt:
-        return 130  # Before the ranks were started; afterwards the launcher passes it on to them.
+        return 130  # The tasks were not started yet; once they are, the launcher passes the signal on to them.
     except OSError as error:
         return _refuse(error, 1)
 

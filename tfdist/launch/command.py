@@ -1,4 +1,4 @@
-"""Whether the command can be executed, and with which exit code a shell would say that it cannot."""
+"""Checks whether the command can be executed; if not, with the exit codes that a shell uses."""
 
 from __future__ import annotations
 
@@ -13,11 +13,20 @@ NOT_EXECUTABLE_CODE = 126
 
 
 class CommandError(ValueError):
-    """The command cannot be executed.
+    """Raised when the command cannot be executed.
 
     Args:
-        message: The sentence to print.
-        exit_code: The exit code that a shell gives for it.
+        message: one sentence that names the program.
+        exit_code: the exit code that a shell gives for this failure: 127 for a program that does not exist, 126 for a
+            file that cannot be executed.
+
+    Example:
+        >>> from tfdist.launch import CommandError, LaunchSpec, launch
+        >>> try:
+        ...     launch(LaunchSpec(command=("no-such-program",)))
+        ... except CommandError as error:
+        ...     print(error.exit_code)
+        127
     """
 
     def __init__(self, message: str, *, exit_code: int) -> None:
@@ -26,7 +35,7 @@ class CommandError(ValueError):
 
 
 def check_command(spec: LaunchSpec) -> None:
-    """Raises CommandError if the command's program doesn't exist or may not be executed."""
+    """Raises CommandError if the command's program does not exist or cannot be executed."""
     path = spec.env.get("PATH", os.environ.get("PATH", os.defpath))
     if shutil.which(spec.argv[0], path=path):
         return
@@ -35,7 +44,7 @@ def check_command(spec: LaunchSpec) -> None:
 
 
 def command_error(program: str, number: int | None) -> CommandError:
-    """Returns the error for a program that could not be executed for the reason `number`, an `errno`."""
+    """Returns the error for a program whose execution failed with the `errno` number."""
     if number in (errno.ENOENT, errno.ENOTDIR):
         return CommandError(
             f"expected a command that exists, received {program!r}; check its spelling and PATH.",

@@ -1,19 +1,25 @@
-"""The environment of each rank: TF_CONFIG, its share of the CPUs, and what the user adds. Pure functions."""
+"""The environment variables of each task: TF_CONFIG, the numbers of threads, and those of the user. Pure functions."""
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping, Sequence
 
-from tfdist.launch.spec import LaunchSpec, Rank
+from tfdist.cluster import Task
+from tfdist.cluster.address import join_address
+from tfdist.cluster.tf_config import Fields, render
+from tfdist.launch.spec import LaunchSpec
 
 PS_INTEROP_THREADS = 8
-"""A coordinator's closures, and the remote calls they wait for, block threads of this pool: with fewer it hangs."""
+"""The least number of inter-op threads in a cluster with ps.
+
+The coordinator's closures, and the remote calls that they wait for, block threads of this pool; with fewer threads the
+training hangs.
+"""
 
 
 def available_cores() -> int:
-    """Returns how many CPUs this process may run on.
+    """Returns the number of CPUs on which this process may run.
 
     Example:
         >>> available_cores() >= 1
@@ -24,103 +30,102 @@ def available_cores() -> int:
     return os.cpu_count() or 1
 
 
-def address(host: str, port: int) -> str:
-    """Returns "host:port", an IPv6 address in brackets.
+def tf_config(task: Task, ports: Mapping[Task, int], *, host: str) -> str:
+    """Returns the TF_CONFIG of one task.
 
-    Example:
-        >>> address("localhost", 2222), address("::1", 2222)
-        ('localhost:2222', '[::1]:2222')
-    """
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-def tf_config(rank: Rank, ports: Mapping[Rank, int], *, host: str) -> str:
-    """Returns TF_CONFIG for one rank.
+    An evaluator may be alone, without a cluster. ClusterConfig does not describe that, so the fields are written
+    without its checks; for all other tasks ClusterConfig.to_tf_config() returns the same text.
 
     Args:
-        rank: The rank that will read it.
-        ports: The port of each rank of the cluster, in order of role and index.
-        host: Where all of them listen.
+        task: the task that will read it.
+        ports: the port of each task of the cluster, in the order of jobs and indices.
+        host: the host of all tasks.
 
     Example:
-        >>> tf_config(Rank("evaluator", 0), {Rank("worker", 0): 2222}, host="localhost")
+        >>> tf_config(Task("evaluator", 0), {Task("worker", 0): 2222}, host="localhost")
         '{"cluster": {"worker": ["localhost:2222"]}, "task": {"type": "evaluator", "index": 0}}'
     """
-    cluster: dict[str, list[str]] = {}
+    jobs: dict[str, tuple[str, ...]] = {}
     for member, port in ports.items():
-        cluster.setdefault(member.role, []).append(address(host, port))
-    return json.dumps({"cluster": cluster, "task": {"type": rank.role, "index": rank.index}})
+        jobs[member.job] = (*jobs.get(member.job, ()), join_address(host, port))
+    return render(Fields(jobs=jobs, indices={}, task_type=task.job, task_index=task.index))
 
 
-def thread_share(ranks: Sequence[Rank], *, cores: int, requested: int | None = None) -> int:
-    """Returns how many CPU threads each computing rank gets; 0 means that nothing is set.
+def thread_share(tasks: Sequence[Task], *, cores: int, requested: int | None = None) -> int:
+    """Returns the number of CPU threads of each task that trains; 0 means that no number is set.
 
     Args:
-        ranks: All ranks of the job.
-        cores: The CPUs that they share.
-        requested: A number that overrides the division.
+        tasks: all tasks.
+        cores: the CPUs that they share.
+        requested: a number that replaces the division.
 
     Example:
-        >>> thread_share([Rank("worker", 0), Rank("worker", 1)], cores=8)
+        >>> thread_share([Task("worker", 0), Task("worker", 1)], cores=8)
         4
     """
     if requested is not None:
         return requested
-    return max(1, cores // max(1, sum(computes(rank, ranks) for rank in ranks)))
+    return max(1, cores // max(1, sum(trains(task, tasks) for task in tasks)))
 
 
-def computes(rank: Rank, ranks: Sequence[Rank]) -> bool:
-    """Returns whether a rank trains all the time: a worker, or a chief that does not merely coordinate."""
-    return rank.role == "worker" or (rank.role == "chief" and not has_ps(ranks))
-
-
-def has_ps(ranks: Sequence[Rank]) -> bool:
-    """Returns whether the ranks make a parameter server cluster."""
-    return any(rank.role == "ps" for rank in ranks)
-
-
-def thread_env(rank: Rank, ranks: Sequence[Rank], *, share: int) -> dict[str, str]:
-    """Returns the variables that bound a rank's CPU threads.
-
-    An explicit `tf.config.threading.set_*` in the program wins over the two that TensorFlow reads. Parameter servers
-    and a coordinator are idle most of the time, so only their pool of blocking operations is set.
-
-    Args:
-        rank: The rank.
-        ranks: All ranks of the job.
-        share: What `thread_share` returned.
+def trains(task: Task, tasks: Sequence[Task]) -> bool:
+    """Returns whether a task computes training steps: a worker, or the chief of a cluster without ps.
 
     Example:
-        >>> thread_env(Rank("worker", 0), [Rank("worker", 0)], share=1)
+        >>> tasks = [Task("chief", 0), Task("worker", 0), Task("ps", 0)]
+        >>> [trains(task, tasks) for task in tasks]
+        [False, True, False]
+    """
+    return task.job == "worker" or (task.job == "chief" and not has_ps(tasks))
+
+
+def has_ps(tasks: Sequence[Task]) -> bool:
+    """Returns whether the tasks make a cluster with parameter servers."""
+    return any(task.job == "ps" for task in tasks)
+
+
+def thread_env(task: Task, tasks: Sequence[Task], *, share: int) -> dict[str, str]:
+    """Returns the environment variables that limit the CPU threads of a task.
+
+    `tf.config.threading.set_*` in the program overrides the two variables that TensorFlow reads. Parameter servers and
+    a coordinator are idle most of the time, so that only their pool for blocking operations gets a size.
+
+    Args:
+        task: the task.
+        tasks: all tasks.
+        share: the number that `thread_share` returned.
+
+    Example:
+        >>> thread_env(Task("worker", 0), [Task("worker", 0)], share=1)
         {'OMP_NUM_THREADS': '1', 'TF_NUM_INTRAOP_THREADS': '1', 'TF_NUM_INTEROP_THREADS': '2'}
     """
     if share == 0:
         return {}
     variables: dict[str, str] = {}
-    if computes(rank, ranks) or rank.role == "evaluator":
+    if trains(task, tasks) or task.job == "evaluator":
         variables |= {"OMP_NUM_THREADS": str(share), "TF_NUM_INTRAOP_THREADS": str(share)}
-    least = PS_INTEROP_THREADS if has_ps(ranks) else 2
+    least = PS_INTEROP_THREADS if has_ps(tasks) else 2
     return variables | {"TF_NUM_INTEROP_THREADS": str(max(least, share))}
 
 
-def rank_env(
-    rank: Rank, spec: LaunchSpec, *, ports: Mapping[Rank, int], share: int, launch_id: str, base: Mapping[str, str]
+def task_env(
+    task: Task, spec: LaunchSpec, *, ports: Mapping[Task, int], share: int, launch_id: str, base: Mapping[str, str]
 ) -> dict[str, str]:
-    """Returns the whole environment of one rank.
+    """Returns all environment variables of one task.
 
     Args:
-        rank: The rank.
-        spec: The job; its `env` wins over everything but the launcher's own variables.
-        ports: The port of each rank of the cluster.
-        share: What `thread_share` returned.
-        launch_id: The job's unique name.
-        base: The environment to add to; it is left as it is, and its thread variables win.
+        task: the task.
+        spec: the launch; its `env` overrides all but the launcher's own variables.
+        ports: the port of each task of the cluster.
+        share: the number that `thread_share` returned.
+        launch_id: the unique name of the launch.
+        base: the environment to add to, which is not changed; its thread variables override the computed ones.
     """
     return {
-        **thread_env(rank, spec.ranks, share=share),
+        **thread_env(task, spec.tasks, share=share),
         **base,
         "PYTHONUNBUFFERED": "1",
         **spec.env,
-        "TF_CONFIG": tf_config(rank, ports, host=spec.host),
+        "TF_CONFIG": tf_config(task, ports, host=spec.host),
         "TFDIST_LAUNCH_ID": launch_id,
     }

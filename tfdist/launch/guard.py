@@ -1,4 +1,4 @@
-"""The guard: a tiny process that ends the job if the launcher itself is killed."""
+"""The guard: a small process that ends the tasks if the launcher itself is killed."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ END_SECONDS = 5.0
 
 
 class Guard:
-    """Watches over this process through a pipe whose write end only this process has.
+    """Starts a process that waits for the end of this process, on a pipe whose write end only this process has.
 
     Args:
-        launch_id: The job's unique name.
-        grace_seconds: How long processes may take to end after SIGTERM.
+        launch_id: the unique name of the launch.
+        grace_seconds: how long the tasks may take to end after SIGTERM, before they are killed.
     """
 
     def __init__(self, launch_id: str, *, grace_seconds: float) -> None:
-        # Without the id of an enclosing job: that job's sweep must not end our guard before our ranks are gone.
+        # A launcher may be started by another launcher. The guard must not have the id of the outer launch in its
+        # environment: the outer launcher would then end this guard before the tasks that it guards have ended.
         env = {key: value for key, value in os.environ.items() if key != "TFDIST_LAUNCH_ID"}
         self._process = subprocess.Popen(
             [sys.executable, "-I", "-S", sweep.__file__, launch_id, str(grace_seconds)],
@@ -32,11 +33,11 @@ class Guard:
         )
 
     def add(self, group: int) -> None:
-        """Tells the guard of a rank's process group."""
+        """Sends the guard the process group of a task."""
         self._write(f"{group}\n")
 
-    def done(self) -> None:
-        """Tells the guard that nothing is left, and waits for its end."""
+    def dismiss(self) -> None:
+        """Tells the guard that all processes have ended, and waits for the end of the guard."""
         self._write("done\n")
         try:
             if self._process.stdin:
@@ -55,4 +56,4 @@ class Guard:
                 self._process.stdin.write(text.encode())
                 self._process.stdin.flush()
         except OSError:
-            pass  # Somebody killed the guard; the job goes on without.
+            pass  # The guard has been killed; the tasks go on without it.

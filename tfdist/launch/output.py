@@ -1,4 +1,4 @@
-"""From the bytes that a rank writes to the lines that are shown: progress bars, prefixes, colours."""
+"""Turns the bytes that tasks write into the lines that are shown: progress bars, prefixes, colours."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from typing import TextIO
 from tfdist.launch.tensorflow_info import without_tensorflow_info
 
 MAX_LINE = 65536
-"""A line longer than this is cut, so that endless output without a line end costs no endless memory."""
+"""A longer line is cut, so that endless output without a line end does not use endless memory."""
 
 TAIL_LINES = 400
-"""How many last lines are remembered for the report of a failure."""
+"""How many of the last lines are kept for the report of a failure."""
 
 TRACEBACK = "Traceback (most recent call last)"
 
@@ -27,7 +27,7 @@ _MOVEMENT = re.compile(r"\x1b\[[0-?]*[ -/]*[@-ln-~]")
 
 
 class LineAssembler:
-    r"""Turns the bytes of one rank into finished lines; of a line rewritten by "\r" or "\b", the last state.
+    r"""Turns the bytes of one task into finished lines; a line rewritten by "\r" or "\b" appears in its last state.
 
     Example:
         >>> lines = LineAssembler()
@@ -45,15 +45,15 @@ class LineAssembler:
 
     @property
     def partial(self) -> str:
-        """What the unfinished line shows at present."""
+        """The text that the unfinished line shows at present."""
         return last_state(self._pending)
 
     def feed(self, data: bytes) -> list[str]:
-        """Takes what was read and returns the lines that it finished."""
+        """Adds bytes that were read, and returns the lines that they finished."""
         return self._take(self._decoder.decode(data))
 
     def close(self) -> list[str]:
-        """Returns the last, unfinished line if there is one."""
+        """Returns the unfinished last line as a list; the list is empty if there is no such line."""
         lines = self._take(self._decoder.decode(b"", final=True))
         partial, self._pending = self.partial, ""
         return [*lines, partial] if partial else lines
@@ -70,7 +70,7 @@ class LineAssembler:
 
 
 def last_state(line: str) -> str:
-    r"""Returns what a line without its end shows after all its rewriting.
+    r"""Returns the text that a line shows after it has been rewritten.
 
     Example:
         >>> last_state("10%\r20%\b\b\b30%"), last_state("done\r")
@@ -84,7 +84,7 @@ def last_state(line: str) -> str:
 
 
 def _without_history(line: str) -> str:
-    """Drops the states that later ones have replaced, so that a long progress bar stays one short line."""
+    """Removes the states that later states have replaced, so that a long progress bar remains one short line."""
     states = line.split("\r")
     for start in range(len(states) - 1, 0, -1):
         if _visible(states[start]):
@@ -93,7 +93,7 @@ def _without_history(line: str) -> str:
 
 
 def _visible(text: str) -> str:
-    # Moving the cursor or erasing would spoil the lines of other ranks; colours may pass.
+    # Moving the cursor or erasing would spoil the lines of other tasks; colours are kept.
     if "\x1b" in text:
         text = _MOVEMENT.sub("", text)
     if "\b" not in text:
@@ -108,7 +108,7 @@ def _visible(text: str) -> str:
 
 
 def without_colour(text: str) -> str:
-    r"""Returns a text without the colours that a program gave it, as Keras does even in a pipe.
+    r"""Returns a text without its colour codes, which Keras writes even into a pipe.
 
     Example:
         >>> without_colour("\x1b[1m10/10\x1b[0m done")
@@ -118,7 +118,14 @@ def without_colour(text: str) -> str:
 
 
 class Tail:
-    """The last lines of one rank, written by its reader and read by the report."""
+    """The last lines of one task; the thread that reads the output adds lines, and the report reads them.
+
+    Example:
+        >>> tail = Tail(2)
+        >>> tail.extend(["step 1", "step 2", "step 3"])
+        >>> tail.lines
+        ['step 2', 'step 3']
+    """
 
     def __init__(self, size: int = TAIL_LINES) -> None:
         self._lines: deque[str] = deque(maxlen=size)
@@ -126,7 +133,7 @@ class Tail:
         self.traceback_at: float | None = None
 
     def extend(self, lines: list[str]) -> None:
-        """Adds lines, the oldest ones fall out; notes when a traceback came, by `time.monotonic`."""
+        """Adds lines, removes the oldest ones, and sets `traceback_at` to now if one of them begins a traceback."""
         if any(TRACEBACK in line for line in lines):
             self.traceback_at = time.monotonic()
         with self._lock:
@@ -140,13 +147,18 @@ class Tail:
 
 
 class Console:
-    """Writes whole lines of several ranks to one stream, each with its prefix.
+    """Writes lines of several tasks to one stream, each with the name of its task.
 
     Args:
-        stream: Where to write.
-        colour: Whether prefixes are coloured, and lines keep the colours that their program gave them.
-        live: Whether unfinished lines are worth showing, as on a terminal.
-        show_info: Whether to show TensorFlow's own information lines.
+        stream: the stream to write to.
+        colour: whether the names are coloured, and lines keep the colours that their program gave them.
+        live: whether unfinished lines are shown too, as on a terminal.
+        show_info: whether to show TensorFlow's own information lines.
+
+    Example:
+        >>> import sys
+        >>> Console(sys.stdout, colour=False, live=False).show("worker 0", 0, ["Epoch 1/3"])
+        [worker 0] Epoch 1/3
     """
 
     def __init__(self, stream: TextIO, *, colour: bool, live: bool, show_info: bool = True) -> None:
@@ -159,21 +171,21 @@ class Console:
 
     @classmethod
     def on(cls, stream: TextIO, env: Mapping[str, str] = os.environ, *, show_info: bool = True) -> Console:
-        """Returns a console that suits a stream: coloured on a terminal, unless NO_COLOR is set."""
+        """Returns a console for a stream: coloured on a terminal, unless NO_COLOR is set."""
         terminal = stream.isatty()
         colour = terminal and not env.get("NO_COLOR") and env.get("TERM") != "dumb"
         return cls(stream, colour=colour, live=terminal, show_info=show_info)
 
-    def show(self, label: str, number: int, lines: list[str]) -> None:
-        """Writes lines of the rank with this label and running number."""
+    def show(self, name: str, number: int, lines: list[str]) -> None:
+        """Writes lines of the task with this name; its position among all tasks, from 0, chooses the colour."""
         if not self._show_info:
             lines = without_tensorflow_info(lines)
         if self._colour:
-            # A line may leave its colour on; it must not spread to the lines of other ranks.
-            prefix, end = f"\x1b[{_COLOURS[number % len(_COLOURS)]}m[{label}]\x1b[0m ", "\x1b[0m\n"
+            # A line may end without resetting its colour, which must not spread to the lines of other tasks.
+            prefix, end = f"\x1b[{_COLOURS[number % len(_COLOURS)]}m[{name}]\x1b[0m ", "\x1b[0m\n"
             text = "".join(f"{prefix}{line}{end}" for line in lines)
         else:
-            text = "".join(f"[{label}] {without_colour(line)}\n" for line in lines)
+            text = "".join(f"[{name}] {without_colour(line)}\n" for line in lines)
         with self._lock:
             if self._broken:
                 return
@@ -182,5 +194,5 @@ class Console:
                 self._stream.write(text.encode(encoding, "replace").decode(encoding))
                 self._stream.flush()
             except (OSError, ValueError):
-                # Nobody reads any more (`| head`): the job goes on, its logs are complete.
+                # The reader of the stream has ended, as in `| head`. The tasks go on, and the log files are complete.
                 self._broken = True

@@ -1,58 +1,65 @@
-"""When a job has failed, is winding down, or is done. Pure functions over how its ranks have ended so far."""
+"""Decides when a run has failed and which tasks it no longer needs. Pure functions of the tasks that have ended."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tfdist.cluster import Task
 from tfdist.launch.environment import has_ps
-from tfdist.launch.report import RankExit
-from tfdist.launch.spec import Rank
+from tfdist.launch.result import TaskExit
 
 
-def first_failure(ranks: Sequence[Rank], exits: Sequence[RankExit]) -> RankExit | None:
-    """Returns the rank that failed first, None if none has.
+def first_failure(tasks: Sequence[Task], exits: Sequence[TaskExit]) -> TaskExit | None:
+    """Returns the end of the task that failed first; None if no task has failed.
 
-    Ranks that were told to end have not failed, however they ended. Nor have workers and parameter servers that ended
-    after their coordinator had succeeded: they only lost it.
+    A task that the launcher had sent a signal has not failed, however it ended. Neither have workers and parameter
+    servers that ended after their coordinator had succeeded: they ended because it was gone.
 
     Example:
-        >>> ranks = [Rank("worker", 0), Rank("worker", 1)]
-        >>> exits = [RankExit(rank=ranks[0], code=1, seconds=9.2), RankExit(rank=ranks[1], code=3, seconds=9.1)]
-        >>> first_failure(ranks, exits).rank.label
+        >>> tasks = [Task("worker", 0), Task("worker", 1)]
+        >>> exits = [TaskExit(task=tasks[0], code=1, seconds=9.2), TaskExit(task=tasks[1], code=3, seconds=9.1)]
+        >>> first_failure(tasks, exits).task.name
         'worker 1'
     """
-    done_at = coordinator_done_at(ranks, exits)
+    success_at = coordinator_success_at(tasks, exits)
     failures = [
-        item
-        for item in exits
-        if item.code != 0
-        and not item.told
-        and not (item.rank.role in ("worker", "ps") and done_at is not None and item.seconds >= done_at)
+        end
+        for end in exits
+        if end.code != 0
+        and not end.signalled
+        and not (end.task.job in ("worker", "ps") and success_at is not None and end.seconds >= success_at)
     ]
-    return min(failures, key=lambda item: item.seconds, default=None)
+    return min(failures, key=lambda end: end.seconds, default=None)
 
 
-def coordinator_done_at(ranks: Sequence[Rank], exits: Sequence[RankExit]) -> float | None:
-    """Returns when the coordinator of a parameter server cluster succeeded, None if it hasn't or there is none."""
-    if not has_ps(ranks):
-        return None
-    return next((item.seconds for item in exits if item.rank.role == "chief" and item.code == 0), None)
-
-
-def winding_down(ranks: Sequence[Rank], exits: Sequence[RankExit]) -> list[Rank]:
-    """Returns the running ranks that nobody needs any more: they get a grace period to end by themselves.
-
-    After a coordinator's success these are its workers and parameter servers; when only the evaluator is left, it.
+def coordinator_success_at(tasks: Sequence[Task], exits: Sequence[TaskExit]) -> float | None:
+    """Returns when the coordinator of a cluster with ps ended with exit code 0; None if it did not, or there is none.
 
     Example:
-        >>> ranks = [Rank("worker", 0), Rank("evaluator", 0)]
-        >>> winding_down(ranks, [RankExit(rank=ranks[0], code=0, seconds=60.0)])
-        [Rank(role='evaluator', index=0)]
+        >>> tasks = [Task("chief", 0), Task("worker", 0), Task("ps", 0)]
+        >>> coordinator_success_at(tasks, [TaskExit(task=tasks[0], code=0, seconds=60.0)])
+        60.0
     """
-    ended = {item.rank for item in exits}
-    running = [rank for rank in ranks if rank not in ended]
-    servants = [rank for rank in running if rank.role in ("worker", "ps")]
-    if coordinator_done_at(ranks, exits) is not None and servants:
-        return servants
-    only_evaluator = bool(running) and all(rank.role == "evaluator" for rank in running)
-    return running if only_evaluator and len(ranks) > 1 else []
+    if not has_ps(tasks):
+        return None
+    return next((end.seconds for end in exits if end.task.job == "chief" and end.code == 0), None)
+
+
+def unneeded_tasks(tasks: Sequence[Task], exits: Sequence[TaskExit]) -> list[Task]:
+    """Returns the running tasks that the run no longer needs; each gets a grace period to end by itself.
+
+    After the success of a coordinator these are its workers and parameter servers. When all other tasks have ended, it
+    is the evaluator.
+
+    Example:
+        >>> tasks = [Task("worker", 0), Task("evaluator", 0)]
+        >>> [task.name for task in unneeded_tasks(tasks, [TaskExit(task=tasks[0], code=0, seconds=60.0)])]
+        ['evaluator 0']
+    """
+    ended = {end.task for end in exits}
+    running = [task for task in tasks if task not in ended]
+    servers = [task for task in running if task.job in ("worker", "ps")]
+    if coordinator_success_at(tasks, exits) is not None and servers:
+        return servers
+    only_evaluator = bool(running) and all(task.job == "evaluator" for task in running)
+    return running if only_evaluator and len(tasks) > 1 else []

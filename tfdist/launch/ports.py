@@ -1,4 +1,4 @@
-"""Ports that are free, and stay so until the ranks listen on them."""
+"""Chooses a port for each task, and keeps other programs from taking it before the task listens on it."""
 
 from __future__ import annotations
 
@@ -8,63 +8,65 @@ import sys
 from collections.abc import Sequence
 from types import TracebackType
 
-from tfdist.launch.spec import Rank
+from tfdist.cluster import Task
+from tfdist.cluster.sockets import bind_all_interfaces
 
 
 class PortHold:
-    """Holds one port per rank by sockets that are bound and never listen.
+    """Holds one port for each task, by sockets that are bound and never listen.
 
-    gRPC binds its port on all addresses with SO_REUSEADDR. Linux lets such a listener share the port with a socket that
-    is merely bound with SO_REUSEADDR too, while it gives the port to nobody who asks for a free one. So the ports are
-    held for the life of the job. Where the system doesn't do this, `release_if_needed` gives them up before the start.
+    gRPC binds its port on all interfaces with SO_REUSEADDR. Linux lets such a listener share the port with a socket
+    that is only bound, also with SO_REUSEADDR, but does not give the port to a program that asks for a free one. The
+    ports are therefore held until the run ends. On a system where they cannot be shared, `release_if_needed` releases
+    them before the start.
 
     Args:
-        ranks: The ranks that get a port.
-        host: The address that the ranks will be reached at; it must be one of this machine.
-        port_base: The first of consecutive ports, None for free ones.
+        tasks: the tasks that get a port.
+        host: the address at which the tasks will be reached; it must belong to this machine.
+        port_base: the first of consecutive ports; None chooses free ports.
 
     Raises:
-        ValueError: If the host is not this machine, or a port from `port_base` on is taken.
+        ValueError: if the host is not this machine, or a port from `port_base` on is taken.
 
     Example:
-        >>> with PortHold([Rank("worker", 0)], host="localhost") as hold:
-        ...     [rank.label for rank, port in hold.ports.items() if port > 1023]
+        >>> with PortHold([Task("worker", 0)], host="localhost") as hold:
+        ...     [task.name for task, port in hold.ports.items() if port > 1023]
         ['worker 0']
     """
 
-    def __init__(self, ranks: Sequence[Rank], *, host: str, port_base: int | None = None) -> None:
+    def __init__(self, tasks: Sequence[Task], *, host: str, port_base: int | None = None) -> None:
         self._sockets: list[socket.socket] = []
-        self.ports: dict[Rank, int] = {}
+        self.ports: dict[Task, int] = {}
         check_host(host)
         try:
-            for number, rank in enumerate(ranks):
-                self.ports[rank] = self._hold(rank, 0 if port_base is None else port_base + number)
+            for number, task in enumerate(tasks):
+                self.ports[task] = self._hold(task, 0 if port_base is None else port_base + number)
         except BaseException:
             self.close()
             raise
 
-    def _hold(self, rank: Rank, port: int) -> int:
+    def _hold(self, task: Task, port: int) -> int:
         try:
             if port:
-                self._sockets += _claim(port)
-            self._sockets.append(bind_everywhere(port))
+                self._sockets += _lock_against_launchers(port)
+            self._sockets.append(bind_all_interfaces(port))
         except OSError as error:
             if not port:
                 raise
             why = "is taken" if error.errno == errno.EADDRINUSE else f"cannot be bound ({error.strerror})"
             raise ValueError(
-                f"expected port {port} to be free for {rank.label}, but it {why}; "
+                f"expected port {port} to be free for {task.name}, but it {why}; "
                 "choose another --port-base or leave it out."
             ) from None
         return int(self._sockets[-1].getsockname()[1])
 
     def release_if_needed(self) -> None:
-        """Gives the ports up if this system lets nobody listen on a port that is held."""
+        """Releases the ports if this system lets no task listen on a port that is held."""
         if self._sockets and not can_listen_while_held():
             self.close()
 
     def close(self) -> None:
-        """Gives the ports up."""
+        """Releases the ports."""
         while self._sockets:
             self._sockets.pop().close()
 
@@ -80,57 +82,31 @@ class PortHold:
 def check_host(host: str) -> None:
     """Raises ValueError unless a server on this machine can be reached at `host`."""
     try:
-        family, kind, protocol, _, where = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
+        family, kind, protocol, _, address = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
         with socket.socket(family, kind, protocol) as probe:
-            probe.bind(where)
+            probe.bind(address)
     except (OSError, UnicodeError):
         raise ValueError(
             f"expected --host to be a name or address of this machine, received {host!r}; try localhost."
         ) from None
 
 
-def bind_everywhere(port: int) -> socket.socket:
-    """Returns a socket bound to a port (0: a free one) on all addresses as gRPC does, both IPv6 and IPv4 if it can."""
-    try:
-        sock = socket.socket(socket.AF_INET6, socket.SOCK_STREAM)
-    except OSError:
-        return _bound(socket.socket(socket.AF_INET, socket.SOCK_STREAM), "0.0.0.0", port)
-    try:
-        sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-        return _bound(sock, "::", port)
-    except OSError as error:
-        sock.close()
-        if error.errno == errno.EADDRINUSE:
-            raise
-        return _bound(socket.socket(socket.AF_INET, socket.SOCK_STREAM), "0.0.0.0", port)
-
-
 def can_listen_while_held() -> bool:
-    """Returns whether this system lets a listener with SO_REUSEADDR share a port that is merely bound."""
-    with bind_everywhere(0) as holder:
+    """Returns whether this system lets a listener with SO_REUSEADDR share a port that another socket has bound."""
+    with bind_all_interfaces(0) as holder:
         try:
-            with bind_everywhere(holder.getsockname()[1]) as listener:
+            with bind_all_interfaces(holder.getsockname()[1]) as listener:
                 listener.listen(1)
         except OSError:
             return False
     return True
 
 
-def _bound(sock: socket.socket, host: str, port: int) -> socket.socket:
-    try:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        sock.bind((host, port))
-    except BaseException:
-        sock.close()
-        raise
-    return sock
+def _lock_against_launchers(port: int) -> list[socket.socket]:
+    """Returns a lock on a port as a list of at most one socket; raises OSError if another launcher has the lock.
 
-
-def _claim(port: int) -> list[socket.socket]:
-    """Returns what marks a port as held; raises OSError if another launcher holds it.
-
-    Two launchers that hold the same port wouldn't see each other, as neither listens. A name in Linux's abstract
-    namespace is exclusive, lives in the same network namespace as the port, and goes away with the process.
+    Two launchers that bind the same port do not notice each other, as neither listens. A name in Linux's abstract
+    namespace is exclusive, belongs to the same network namespace as the port, and is released with the process.
     """
     if not sys.platform.startswith("linux"):
         return []

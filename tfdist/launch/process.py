@@ -1,4 +1,4 @@
-"""One running rank: its process, its log, its output, the moment of its end."""
+"""One running task: its process, its log file, its output, and its end."""
 
 from __future__ import annotations
 
@@ -16,37 +16,44 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
+from tfdist.cluster import Task
 from tfdist.launch.command import command_error
 from tfdist.launch.output import Console, LineAssembler, Tail
-from tfdist.launch.spec import Rank
 
 PARTIAL_SECONDS = 1.0
 _PR_SET_PDEATHSIG = 1
 
 
-class RankProcess:
-    """A rank's process in a session of its own, with a thread that reads its output and one that waits for its end.
+class TaskProcess:
+    """The process of a task in a session of its own; one thread reads its output and one thread waits for its end.
 
-    Create all ranks on the main thread before watching any of them: a rank dies with the thread that created it, and
-    a process with several threads had better not fork.
+    Create the processes of all tasks on the main thread before watching any of them: the kernel kills a process when
+    the thread that created it ends, and forking a process that has several threads is unsafe.
 
     Args:
-        rank: The rank.
-        argv: What to run.
-        env: Its whole environment.
-        log: The file that gets its raw output.
+        task: the task.
+        argv: the words of the command.
+        env: all environment variables of the process.
+        log: the file that receives its unchanged output.
+
+    Attributes:
+        tail: the last lines of its output.
+        hidden: whether its output goes only to the log file from now on.
+        ended: whether the process has ended; set by the supervisor.
+        signalled_at: when the launcher first sent it a signal, by `time.monotonic`; None if it has not.
+        kill_at: when the launcher will kill it, by `time.monotonic`.
 
     Raises:
-        CommandError: If the command cannot be executed.
-        OSError: If the log cannot be written, or there are no resources for another process.
+        CommandError: if the command cannot be executed.
+        OSError: if the log file cannot be written, or the system has no resources for another process.
     """
 
-    def __init__(self, rank: Rank, argv: Sequence[str], env: Mapping[str, str], *, log: Path) -> None:
-        self.rank = rank
+    def __init__(self, task: Task, argv: Sequence[str], env: Mapping[str, str], *, log: Path) -> None:
+        self.task = task
         self.tail = Tail()
         self.hidden = False
         self.ended = False
-        self.told_at: float | None = None
+        self.signalled_at: float | None = None
         self.kill_at = float("inf")
         self._log: IO[bytes] | None = log.open("wb", buffering=0)
         try:
@@ -68,34 +75,34 @@ class RankProcess:
 
     @property
     def group(self) -> int:
-        """Its process group, whose number is its own."""
+        """The number of its process group, which is the number of the process."""
         return self._process.pid
 
-    def watch(self, console: Console, number: int, on_exit: Callable[[RankProcess, int, float], None]) -> None:
-        """Starts to show its output and to wait for its end.
+    def watch(self, console: Console, number: int, on_exit: Callable[[TaskProcess, int, float], None]) -> None:
+        """Starts the threads that show its output and wait for its end.
 
         Args:
-            console: Where to show it.
-            number: The running number of the rank, for its colour.
-            on_exit: Called once, on another thread, with the exit code as Popen gives it and the time by
-                `time.monotonic`.
+            console: where to show the output.
+            number: the position of the task among all tasks, which chooses its colour.
+            on_exit: called once, on another thread, with this object, the exit code as in `Popen.returncode` and the
+                time of the end by `time.monotonic`.
         """
         self._reader = threading.Thread(target=self._read, args=(console, number), daemon=True)
         self._reader.start()
         threading.Thread(target=self._wait, args=(on_exit,), daemon=True).start()
 
-    def tell(self, signum: int, *, grace_seconds: float) -> None:
-        """Sends a signal to its process group, to be killed if it has not ended after the grace period."""
+    def end(self, signum: int, *, grace_seconds: float) -> None:
+        """Sends a signal to its process group, and lets it be killed if it has not ended after the grace period."""
         now = time.monotonic()
-        if self.told_at is None:
-            self.told_at = now
+        if self.signalled_at is None:
+            self.signalled_at = now
         self.kill_at = min(self.kill_at, now + grace_seconds)
         self.send(signum)
 
     def kill(self) -> None:
         """Kills its process group."""
-        if self.told_at is None:
-            self.told_at = time.monotonic()
+        if self.signalled_at is None:
+            self.signalled_at = time.monotonic()
         self.kill_at = float("inf")
         self.send(signal.SIGKILL)
 
@@ -105,7 +112,7 @@ class RankProcess:
             os.killpg(self.group, signum)
 
     def finish(self, seconds: float) -> None:
-        """Waits for the rest of its output and collects the process, both for a bounded time."""
+        """Reads the rest of its output and waits for the process, each for at most this many seconds."""
         if self._reader is not None:
             self._reader.join(seconds)
         elif self._log is not None:
@@ -113,9 +120,10 @@ class RankProcess:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(seconds)
 
-    def _wait(self, on_exit: Callable[[RankProcess, int, float], None]) -> None:
+    def _wait(self, on_exit: Callable[[TaskProcess, int, float], None]) -> None:
         if hasattr(os, "waitid"):
-            # Not collected yet: as long as it is a zombie, nobody else can get its number, which names its group.
+            # WNOWAIT keeps the process as a zombie, so that no other process can get its number, which is also the
+            # number of its group.
             end = os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT)
             now = time.monotonic()
             status = end.si_status if end else 0
@@ -146,7 +154,7 @@ class RankProcess:
                 if console.live and partial != shown and time.monotonic() - shown_at >= PARTIAL_SECONDS:
                     shown, shown_at = partial, time.monotonic()
                     if partial and not self.hidden:
-                        console.show(self.rank.label, number, [partial])
+                        console.show(self.task.name, number, [partial])
         self._show(console, number, lines.close())
         if self._log is not None:
             self._log.close()
@@ -154,7 +162,7 @@ class RankProcess:
     def _show(self, console: Console, number: int, lines: list[str]) -> None:
         self.tail.extend(lines)
         if lines and not self.hidden:
-            console.show(self.rank.label, number, lines)
+            console.show(self.task.name, number, lines)
 
     def _write_log(self, data: bytes) -> None:
         if self._log is None:
@@ -162,22 +170,23 @@ class RankProcess:
         try:
             self._log.write(data)
         except OSError as error:
-            # A full disk must not stop the training.
-            self.tail.extend([f"(its log ends here: {error.strerror})"])
+            # A full disk must not end the training.
+            self.tail.extend([f"(the log file ends here: {error.strerror})"])
             self._log.close()
             self._log = None
 
 
 def _die_with_parent() -> Callable[[], None] | None:
-    """Returns what the child does between fork and exec so that the kernel kills it when this thread ends."""
+    """Returns a function for the child to call between fork and exec, so that it is killed when this thread ends."""
     if not sys.platform.startswith("linux"):
         return None
-    # Everything is looked up before the fork; after it, nothing may import or take a lock.
-    prctl, getppid, leave, parent = ctypes.CDLL(None).prctl, os.getppid, os._exit, os.getpid()
+    # All names are looked up before the fork, because the child must not import a module or take a lock.
+    prctl, getppid, exit_now, parent = ctypes.CDLL(None).prctl, os.getppid, os._exit, os.getpid()
 
-    def ask() -> None:
+    def request_signal() -> None:
         prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        # The parent may have ended before the request.
         if getppid() != parent:
-            leave(1)
+            exit_now(1)
 
-    return ask
+    return request_signal

@@ -1,144 +1,117 @@
-"""The sentences of the launcher: its header, its end, and the report of a failure. Pure functions."""
+"""The launcher's own lines: at the start, at the end, and about a failure. Pure functions."""
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
-from tfdist.launch.environment import computes
+from tfdist.cluster import Task
+from tfdist.launch.environment import trains
+from tfdist.launch.log_files import log_name
 from tfdist.launch.output import TRACEBACK, without_colour
-from tfdist.launch.spec import Rank
+from tfdist.launch.result import TaskExit
 
 LAST_LINES = 30
 _CHAINED = ("During handling of the above exception", "The above exception was the direct cause")
-
-
-@dataclass(frozen=True, kw_only=True)
-class RankExit:
-    """How a rank ended.
-
-    Args:
-        rank: The rank.
-        code: Its exit code, or the negative number of the signal that killed it.
-        seconds: When, in seconds after the start of the job.
-        told: Whether the launcher had told it to end before.
-    """
-
-    rank: Rank
-    code: int
-    seconds: float
-    told: bool = False
-
-    @property
-    def shell_code(self) -> int:
-        """The exit code as a shell reports it: 128 + signal for a rank that was killed."""
-        return self.code if self.code >= 0 else 128 - self.code
-
-    @property
-    def how(self) -> str:
-        """For example "exit code 3" or "killed by SIGKILL"."""
-        return f"exit code {self.code}" if self.code >= 0 else f"killed by {signal_name(-self.code)}"
-
-
-def signal_name(number: int) -> str:
-    """Returns a signal's name.
-
-    Example:
-        >>> signal_name(9)
-        'SIGKILL'
-    """
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
 
 
 def count(number: int, noun: str) -> str:
     """Returns a number with its noun.
 
     Example:
-        >>> count(1, "rank"), count(2, "rank"), count(2, "ps")
-        ('1 rank', '2 ranks', '2 ps')
+        >>> count(1, "worker"), count(2, "worker"), count(2, "ps")
+        ('1 worker', '2 workers', '2 ps')
     """
     return f"{number} {noun}" if number == 1 or noun == "ps" else f"{number} {noun}s"
 
 
-def names(ranks: Sequence[Rank]) -> str:
-    """Returns the labels of ranks, separated by commas."""
-    return ", ".join(rank.label for rank in ranks)
-
-
-def header(ranks: Sequence[Rank], ports: Mapping[Rank, int], *, host: str, share: int, log_dir: Path) -> str:
-    """Returns the line that says what is started.
+def names(tasks: Sequence[Task]) -> str:
+    """Returns the names of tasks, separated by commas.
 
     Example:
-        >>> header([Rank("worker", 0)], {Rank("worker", 0): 2222}, host="localhost", share=1, log_dir=Path("logs"))
+        >>> names([Task("chief", 0), Task("worker", 0)])
+        'chief 0, worker 0'
+    """
+    return ", ".join(task.name for task in tasks)
+
+
+def header(tasks: Sequence[Task], ports: Mapping[Task, int], *, host: str, share: int, log_dir: Path) -> str:
+    """Returns the line that describes what is started.
+
+    Example:
+        >>> header([Task("worker", 0)], {Task("worker", 0): 2222}, host="localhost", share=1, log_dir=Path("logs"))
         '1 worker on localhost port 2222; 1 thread each; logs in logs'
     """
-    roles = list(dict.fromkeys(rank.role for rank in ranks))
-    what = ", ".join(count(sum(rank.role == role for rank in ranks), role) for role in roles)
+    jobs = list(dict.fromkeys(task.job for task in tasks))
+    counts = ", ".join(count(sum(task.job == job for task in tasks), job) for job in jobs)
     where = f" on {host} {'port' if len(ports) == 1 else 'ports'} {', '.join(map(str, ports.values()))}"
-    capped = sorted({rank.role for rank in ranks if computes(rank, ranks) or rank.role == "evaluator"})
-    threads = count(share, "thread") + (" each" if len(capped) == len(roles) else f" for each {' and '.join(capped)}")
-    return f"{what}{where if ports else ''}; {threads if share else 'threads as they are'}; logs in {log_dir}"
+    limited = sorted({task.job for task in tasks if trains(task, tasks) or task.job == "evaluator"})
+    threads = count(share, "thread") + (" each" if len(limited) == len(jobs) else f" for each {' and '.join(limited)}")
+    return f"{counts}{where if ports else ''}; {threads if share else 'threads not set'}; logs in {log_dir}"
 
 
-def success(ranks: Sequence[Rank], exits: Sequence[RankExit], *, seconds: float) -> str:
-    """Returns the line at the end of a job that succeeded."""
-    ended = {item.rank for item in exits if item.code == 0 and not item.told}
-    line = f"all {count(len(ranks), 'rank')} ended with 0 after {seconds:.1f} s"
-    if len(ended) < len(ranks):
-        line = f"{names([rank for rank in ranks if rank in ended])} ended with 0 after {seconds:.1f} s"
-        told = {item.rank for item in exits if item.told}
-        rest = [item for item in exits if item.code != 0 and not item.told]
-        line += f"; {names([rank for rank in ranks if rank in told])} then told to end" if told else ""
-        line += "".join(f"; {item.rank.label} then ended with {item.how}" for item in rest)
-    return line
+def success(tasks: Sequence[Task], exits: Sequence[TaskExit], *, seconds: float) -> str:
+    """Returns the line at the end of a run that succeeded.
+
+    Example:
+        >>> tasks = [Task("worker", 0), Task("worker", 1)]
+        >>> success(tasks, [TaskExit(task=task, code=0, seconds=2.5) for task in tasks], seconds=2.6)
+        'all 2 tasks ended with exit code 0 after 2.6 s'
+    """
+    succeeded = {end.task for end in exits if end.code == 0 and not end.signalled}
+    if len(succeeded) == len(tasks):
+        subject = f"all {count(len(tasks), 'task')}" if len(tasks) > 1 else names(tasks)
+        return f"{subject} ended with exit code 0 after {seconds:.1f} s"
+    line = f"{names([task for task in tasks if task in succeeded])} ended with exit code 0 after {seconds:.1f} s"
+    stopped = {end.task for end in exits if end.signalled}
+    line += f"; the launcher then ended {names([task for task in tasks if task in stopped])}" if stopped else ""
+    others = [end for end in exits if end.code != 0 and not end.signalled]
+    return line + "".join(f"; {end.task.name} then ended with {end.how}" for end in others)
 
 
 def failure(
-    first: RankExit,
-    exits: Sequence[RankExit],
+    first: TaskExit,
+    exits: Sequence[TaskExit],
     *,
     tail: Sequence[str],
     log: Path,
-    tracebacks: Mapping[Rank, float] = MappingProxyType({}),
+    tracebacks: Mapping[Task, float] = MappingProxyType({}),
 ) -> str:
-    """Returns the report of a job that failed.
+    """Returns the report of a run that failed.
 
     Args:
-        first: The rank that failed first.
-        exits: How all ranks ended.
-        tail: The last lines of that rank.
-        log: Its log file.
-        tracebacks: When ranks wrote their last traceback, in seconds after the start. A rank may raise first and yet
-            end last, if taking TensorFlow down takes its time.
+        first: the end of the task that failed first.
+        exits: how all tasks ended.
+        tail: the last lines of that task's output.
+        log: the log file of that task.
+        tracebacks: when tasks wrote their last traceback, in seconds after the start. A task may raise an exception
+            first and still end last, since it takes TensorFlow time to shut down.
     """
-    later = [item for item in exits if item.rank != first.rank and item.code != 0 and not item.told]
-    lines = [f"{first.rank.label} failed first: {first.how}, {first.seconds:.1f} s after the start"]
-    for item in sorted(later, key=lambda item: item.seconds):
-        delay = item.seconds - first.seconds
-        lines.append(f"  {item.rank.label} ended by itself {delay:.2f} s later ({item.how}), probably in consequence")
-    onset = min(first.seconds, tracebacks.get(first.rank, first.seconds))
-    suspects = [(rank, seconds) for rank, seconds in tracebacks.items() if seconds < onset and rank != first.rank]
-    for rank, seconds in sorted(suspects, key=lambda item: item[1]):
+    later = [end for end in exits if end.task != first.task and end.code != 0 and not end.signalled]
+    lines = [f"{first.task.name} failed first: {first.how}, {first.seconds:.1f} s after the start"]
+    for end in sorted(later, key=lambda end: end.seconds):
+        delay = end.seconds - first.seconds
+        lines.append(f"  {end.task.name} ended by itself {delay:.2f} s later ({end.how}), probably as a consequence")
+    onset = min(first.seconds, tracebacks.get(first.task, first.seconds))
+    suspects = [(task, seconds) for task, seconds in tracebacks.items() if seconds < onset and task != first.task]
+    for task, seconds in sorted(suspects, key=lambda item: item[1]):
         lines.append(
-            f"  {rank.label} had written a traceback {onset - seconds:.2f} s earlier: see {log.parent / rank.log_name}"
+            f"  {task.name} had written a traceback {onset - seconds:.2f} s earlier: see {log.parent / log_name(task)}"
         )
-    shown = telling_lines(tail)
-    lines.append(f"  last lines of {first.rank.label} ({log}):" if shown else f"  it wrote nothing ({log})")
+    shown = lines_to_show(tail)
+    lines.append(
+        f"  last lines of {first.task.name} ({log}):" if shown else f"  {first.task.name} wrote nothing ({log})"
+    )
     lines += [f"    {without_colour(line)}" for line in shown]
     return "\n".join(lines)
 
 
-def telling_lines(tail: Sequence[str]) -> list[str]:
-    """Returns the lines worth showing: from the last traceback on, with what it is chained to, or the last ones.
+def lines_to_show(tail: Sequence[str]) -> list[str]:
+    """Returns the lines from the last traceback on, with the tracebacks that it is chained to, or the last 30 lines.
 
     Example:
-        >>> telling_lines(["step 1", "Traceback (most recent call last):", "  ...", "KeyError: 3"])
+        >>> lines_to_show(["step 1", "Traceback (most recent call last):", "  ...", "KeyError: 3"])
         ['Traceback (most recent call last):', '  ...', 'KeyError: 3']
     """
     starts = [number for number, line in enumerate(tail) if TRACEBACK in line]

@@ -1,4 +1,4 @@
-"""What a job is made of: its ranks and the options of `tfdist launch`, as plain values."""
+"""The options of `tfdist launch` and the tasks that they ask for, as plain values."""
 
 from __future__ import annotations
 
@@ -8,60 +8,45 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tfdist.cluster import Task
+
 OWN_VARIABLES = ("TF_CONFIG", "TFDIST_LAUNCH_ID")
-"""Variables that the launcher writes itself, one value per rank or per job."""
-
-
-@dataclass(frozen=True, order=True)
-class Rank:
-    """One process of the job, named as in TF_CONFIG.
-
-    Args:
-        role: "chief", "worker", "ps" or "evaluator".
-        index: Its number among the ranks of that role, from 0.
-    """
-
-    role: str
-    index: int
-
-    @property
-    def label(self) -> str:
-        """The name that is printed, for example "worker 0"."""
-        return f"{self.role} {self.index}"
-
-    @property
-    def log_name(self) -> str:
-        """The name of its log file, for example "worker-0.log"."""
-        return f"{self.role}-{self.index}.log"
+"""Environment variables that the launcher sets itself."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LaunchSpec:
-    """Everything that `launch` needs to know.
+    """The tasks to start, their command, and how the launcher supervises them.
 
     Args:
-        command: The program and its arguments, the same for every rank. A first word `-m` or `*.py` is run with this
-            Python.
-        workers: How many workers, from 0.
-        ps: How many parameter servers, from 0; with any, a chief is added if there is none, since it coordinates.
-        chief: Whether there is a chief.
-        evaluator: Whether there is an evaluator; it is no part of the cluster.
-        host: A name or address of this machine, which the ranks use to reach each other.
-        port_base: The first of consecutive ports; None takes free ones.
-        log_dir: Where the log files go; None makes a new directory below `tfdist-logs`.
-        grace_seconds: How long a rank may take to end after it was told to, before it is killed.
-        evaluator_grace_seconds: How long the evaluator may go on after everyone else has ended.
-        timeout_seconds: How long the whole job may take; None for ever.
-        threads_per_rank: CPU threads of each rank that computes; None divides the CPUs, 0 changes nothing.
-        show_info: Whether to show TensorFlow's own information lines; the log files always have them.
-        env: Environment variables added to those of this process.
+        command: the program and its arguments, the same for every task. If the program is `-m` or ends in `.py`, it is
+            run with this Python.
+        workers: the number of workers, at least 0.
+        ps: the number of parameter servers, at least 0. With any, a chief is added if there is none, since a chief
+            coordinates them.
+        chief: whether to start a chief.
+        evaluator: whether to start an evaluator, which is not part of the cluster.
+        host: a name or address of this machine, at which the tasks reach each other.
+        port_base: the first of consecutive ports; None chooses free ports.
+        log_dir: the directory of the log files; None makes a new directory in `tfdist-logs`.
+        grace_seconds: the time between the signal that asks a task to end and SIGKILL.
+        evaluator_grace_seconds: how long the evaluator may go on after all other tasks have ended.
+        timeout_seconds: the time limit of the whole run; None is no limit.
+        threads_per_task: the number of CPU threads of each task that trains or evaluates; None divides the CPUs among
+            the tasks that train, 0 sets no number.
+        show_info: whether to show TensorFlow's own information lines; the log files always have them.
+        env: environment variables to add to those of this process.
 
     Raises:
-        ValueError: If these values make no job.
+        ValueError: if a value is out of its range, or the tasks make no cluster.
 
     Example:
-        >>> LaunchSpec(command=("train.py",), workers=2).ranks
-        (Rank(role='worker', index=0), Rank(role='worker', index=1))
+        >>> from tfdist.launch import LaunchSpec
+        >>> spec = LaunchSpec(command=("train.py",), workers=2, evaluator=True)
+        >>> [task.name for task in spec.tasks]
+        ['worker 0', 'worker 1', 'evaluator 0']
+        >>> [task.name for task in spec.cluster_tasks]
+        ['worker 0', 'worker 1']
     """
 
     command: tuple[str, ...]
@@ -75,7 +60,7 @@ class LaunchSpec:
     grace_seconds: float = 5.0
     evaluator_grace_seconds: float = 60.0
     timeout_seconds: float | None = None
-    threads_per_rank: int | None = None
+    threads_per_task: int | None = None
     show_info: bool = False
     env: Mapping[str, str] = field(default_factory=dict)
 
@@ -87,10 +72,10 @@ class LaunchSpec:
             )
         _check_count("--workers", self.workers)
         _check_count("--ps", self.ps)
-        if self.threads_per_rank is not None:
-            _check_count("--threads-per-rank", self.threads_per_rank)
+        if self.threads_per_task is not None:
+            _check_count("--threads-per-rank", self.threads_per_task)
         if not (self.workers or self.ps or self.chief or self.evaluator):
-            raise ValueError("expected at least one rank, received none; ask for --workers, --chief or --evaluator.")
+            raise ValueError("expected at least one task, received none; add --workers, --chief or --evaluator.")
         if self.ps and not self.workers:
             raise ValueError(
                 f"expected at least 1 worker with --ps, received --ps {self.ps} and no workers; add --workers 1."
@@ -99,15 +84,16 @@ class LaunchSpec:
         _check_seconds("--evaluator-grace-seconds", self.evaluator_grace_seconds)
         if self.timeout_seconds is not None:
             _check_seconds("--timeout-seconds", self.timeout_seconds, positive=True)
-        last = (self.port_base or 1) + len(self.cluster_ranks) - 1
+        tasks = len(self.cluster_tasks)
+        last = (self.port_base or 1) + tasks - 1
         if self.port_base is not None and not 1 <= self.port_base <= last <= 65535:
             raise ValueError(
-                f"expected --port-base to leave every rank a port out of 1 to 65535, received {self.port_base} "
-                f"for {len(self.cluster_ranks)} ranks; choose another one."
+                "expected --port-base and the ports after it, one port for each task, to be from 1 to 65535, "
+                f"received {self.port_base} for {tasks} {'task' if tasks == 1 else 'tasks'}."
             )
         for name in OWN_VARIABLES:
             if name in self.env:
-                raise ValueError(f"expected --env without {name}, received it; the launcher writes it, leave it out.")
+                raise ValueError(f"expected --env without {name}, which the launcher sets, received it; remove it.")
 
     @property
     def adds_chief(self) -> bool:
@@ -115,19 +101,19 @@ class LaunchSpec:
         return self.ps > 0 and not self.chief
 
     @property
-    def cluster_ranks(self) -> tuple[Rank, ...]:
-        """The ranks that TF_CONFIG's cluster names, chief first."""
+    def cluster_tasks(self) -> tuple[Task, ...]:
+        """The tasks that TF_CONFIG lists in its cluster, the chief first; they have no addresses yet."""
         counts = {"chief": int(self.chief or self.adds_chief), "worker": self.workers, "ps": self.ps}
-        return tuple(Rank(role, index) for role, count in counts.items() for index in range(count))
+        return tuple(Task(job, index) for job, count in counts.items() for index in range(count))
 
     @property
-    def ranks(self) -> tuple[Rank, ...]:
-        """All ranks, in the order in which they are started."""
-        return self.cluster_ranks + ((Rank("evaluator", 0),) if self.evaluator else ())
+    def tasks(self) -> tuple[Task, ...]:
+        """All tasks, in the order in which they are started."""
+        return self.cluster_tasks + ((Task("evaluator", 0),) if self.evaluator else ())
 
     @property
     def argv(self) -> list[str]:
-        """The command as it is executed."""
+        """The words of the command as they are executed."""
         first = self.command[0]
         by_this_python = first == "-m" or first.endswith(".py")
         return [*([sys.executable] if by_this_python else []), *self.command]
@@ -135,10 +121,10 @@ class LaunchSpec:
 
 def _check_count(name: str, value: int) -> None:
     if value < 0:
-        raise ValueError(f"expected {name} to be 0 or more, received {value}; give a number of ranks or threads.")
+        raise ValueError(f"expected {name} to be 0 or more, received {value}.")
 
 
 def _check_seconds(name: str, value: float, *, positive: bool = False) -> None:
     if not math.isfinite(value) or value < 0 or (positive and value == 0):
         bound = "more than 0" if positive else "0 or more"
-        raise ValueError(f"expected {name} to be {bound}, received {value:g}; give a finite number of seconds.")
+        raise ValueError(f"expected {name} to be a finite number, {bound}, received {value:g}.")

@@ -1,8 +1,8 @@
-"""Ends what is left of a job: members of its process groups, and processes that carry its id in their environment.
+"""Ends all processes of a launch: members of its process groups, and processes with its id in their environment.
 
-This file is also the guard's program, run on its own by `python -I -S` so that it starts in milliseconds: it imports
-nothing of tfdist. The guard reads process groups from its standard input; if the input ends without "done", the
-launcher has died, and the guard ends the job.
+This file is also the program of the guard. It imports nothing of tfdist, because `python -I -S` runs it on its own, so
+that it starts in milliseconds. The guard reads process groups from its standard input. If the input ends without
+"done", the launcher has died, and the guard ends the processes.
 """
 
 from __future__ import annotations
@@ -16,15 +16,22 @@ from collections.abc import Callable, Collection
 
 POLL_SECONDS = 0.02
 KILL_SECONDS = 5.0
-"""How long the kernel may take to end a killed process; one that hangs in a device takes for ever."""
+"""How long the kernel may take to end a killed process; a process that hangs in a device never ends."""
 
 
 def survivors(groups: Collection[int], launch_id: str) -> list[int]:
-    """Returns the living processes of a job, found by group or by environment (the latter on Linux only).
+    """Returns the running processes of a launch, found by their group and, on Linux, by their environment.
 
     Args:
-        groups: The process groups of the ranks.
-        launch_id: The value of TFDIST_LAUNCH_ID that its processes inherited.
+        groups: the process groups of the tasks.
+        launch_id: the value of TFDIST_LAUNCH_ID that the processes inherited.
+
+    Returns:
+        Process numbers; on other systems than Linux the negative numbers of process groups.
+
+    Example:
+        >>> survivors([], "an id that no process has")
+        []
     """
     if not sys.platform.startswith("linux"):
         return [-group for group in groups if _exists(group)]
@@ -33,18 +40,18 @@ def survivors(groups: Collection[int], launch_id: str) -> list[int]:
         if not name.isdigit() or int(name) == os.getpid():
             continue
         try:
-            # The command's name is in parentheses and may contain anything, so count from the last parenthesis.
+            # The name of the command is in parentheses and may contain any character, even a parenthesis.
             state, _, group = _read(f"/proc/{name}/stat").rpartition(b")")[2].split()[:3]
             if state in b"ZX":
                 continue
-            if int(group) in groups or _carries(name, launch_id):
+            if int(group) in groups or _has_launch_id(name, launch_id):
                 found.append(int(name))
         except (OSError, ValueError):
-            continue  # It ended meanwhile, or belongs to somebody else.
+            continue  # The process has ended meanwhile, or belongs to another user.
     return found
 
 
-def _carries(process: str, launch_id: str) -> bool:
+def _has_launch_id(process: str, launch_id: str) -> bool:
     return f"TFDIST_LAUNCH_ID={launch_id}".encode() in _read(f"/proc/{process}/environ").split(b"\0")
 
 
@@ -64,28 +71,32 @@ def _exists(group: int) -> bool:
 
 
 def sweep(
-    groups: Collection[int], launch_id: str, *, grace_seconds: float, hurry: Callable[[], bool] = lambda: False
+    groups: Collection[int], launch_id: str, *, grace_seconds: float, kill_now: Callable[[], bool] = lambda: False
 ) -> list[int]:
-    """Ends all processes of a job: SIGTERM, a grace period, SIGKILL.
+    """Ends all processes of a launch: SIGTERM, a grace period, SIGKILL.
 
     Args:
-        groups: The process groups of the ranks.
-        launch_id: The job's unique name.
-        grace_seconds: How long they may take to end after SIGTERM.
-        hurry: Asked again and again whether to kill at once.
+        groups: the process groups of the tasks.
+        launch_id: the unique name of the launch.
+        grace_seconds: how long the processes may take to end after SIGTERM.
+        kill_now: called repeatedly during the grace period; True ends it at once.
 
     Returns:
-        The processes that could not be ended; empty unless one hangs in the kernel.
+        The processes that could not be ended; empty unless a process hangs in the kernel.
+
+    Example:
+        >>> sweep([], "an id that no process has", grace_seconds=5.0)
+        []
     """
-    told: set[int] = set()
+    signalled: set[int] = set()
     kill_at = time.monotonic() + grace_seconds
     while found := survivors(groups, launch_id):
-        if time.monotonic() >= kill_at or hurry():
+        if time.monotonic() >= kill_at or kill_now():
             break
         for process in found:
-            if process not in told:
+            if process not in signalled:
                 send(process, signal.SIGTERM)
-        told.update(found)
+        signalled.update(found)
         time.sleep(POLL_SECONDS)
     give_up_at = time.monotonic() + KILL_SECONDS
     while found and time.monotonic() < give_up_at:
@@ -97,13 +108,13 @@ def sweep(
 
 
 def send(process: int, number: int) -> None:
-    """Sends a signal to a process, or to the process group of a negative number; no matter if it has ended."""
+    """Sends a signal to a process, or to the process group of a negative number, if it still exists."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.kill(process, number)
 
 
 def guard(launch_id: str, grace_seconds: float) -> None:
-    """Waits for the launcher's end, and ends the job if it died without saying "done"."""
+    """Waits for the launcher's end, and ends the processes of the launch if the launcher did not write "done"."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     words = sys.stdin.read().split()

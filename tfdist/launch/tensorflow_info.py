@@ -1,4 +1,4 @@
-"""Which lines are TensorFlow's own information, of which every rank writes a dozen before its first step."""
+"""Recognizes TensorFlow's own information lines, of which every task writes a dozen before its first step."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _INFO = re.compile(
 
 
 def without_tensorflow_info(lines: Sequence[str]) -> list[str]:
-    r"""Returns the lines that are not TensorFlow's information; warnings and errors stay.
+    r"""Returns all lines but TensorFlow's information lines; TensorFlow's warnings and errors are kept.
 
     Example:
         >>> without_tensorflow_info(["I0000 00:00:1795257841.957614   31274 port.cc:153] oneDNN is on.", "Epoch 1/3"])

@@ -1,4 +1,4 @@
-"""Layers whose replicas work as one: synchronized batch normalization, and the converter of a model to it."""
+"""Synchronized batch normalization: the layer, and a function that converts an existing model to it."""
 
 from tfdist.layers.convert import convert_sync_batchnorm
 from tfdist.layers.sync_batch_normalization import SyncBatchNormalization

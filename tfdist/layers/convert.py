@@ -1,32 +1,40 @@
-"""convert_sync_batchnorm: an existing model, with batch normalization over the global batch."""
+"""convert_sync_batchnorm: gives an existing model batch normalization over the global batch."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from tfdist.keras_compat.layers.batch_normalization import all_layers, forget_traces, refuse_unsupported, remember_fused
+from tfdist.keras_compat.layers.batch_normalization import (
+    all_layers,
+    forget_traces,
+    options_in_effect,
+    refuse_unsupported,
+    remember_fused,
+)
 from tfdist.keras_compat.version import keras
 from tfdist.layers.sync_batch_normalization import SyncBatchNormalization
 
 
 def convert_sync_batchnorm(model: Any) -> Any:
-    """Makes every BatchNormalization of a model a SyncBatchNormalization, in place, and returns the model.
+    """Turns every BatchNormalization of a model into a SyncBatchNormalization, in place, and returns the model.
 
     Weights, names, shared layers, the optimizer and its state stay as they are. Make or load the model under
-    `strategy.scope()`, then convert it. A saved model is a plain Keras model; convert it again after loading.
+    `strategy.scope()`, then convert it. The converted model is saved as a plain Keras model: after loading, convert it
+    again.
 
     Args:
-        model: functional, Sequential, nested or of a class of its own; built or not, compiled or not.
+        model: a Keras model: functional, Sequential, nested or of a class of your own; built or not, compiled or not.
 
     Raises:
-        ValueError: for a model without batch normalization, for a layer with renorm, virtual_batch_size or
-            adjustment, or several axes, and for a subclass of BatchNormalization, whose code nobody can rewrite.
+        ValueError: if the model has no batch normalization; if a layer has renorm, virtual_batch_size, adjustment or
+            several feature axes; or if a layer is of a subclass of BatchNormalization that is not built on
+            SyncBatchNormalization, because the code of a subclass cannot be converted. The model is then unchanged.
 
     Example:
-        >>> from tfdist.keras_compat.version import keras
+        >>> import tensorflow as tf
         >>> from tfdist.layers import SyncBatchNormalization, convert_sync_batchnorm
-        >>> layers = keras().layers
-        >>> model = keras().Sequential([layers.Input((4,)), layers.Dense(2), layers.BatchNormalization()])
+        >>> layers = tf.keras.layers
+        >>> model = tf.keras.Sequential([layers.Input((4,)), layers.Dense(2), layers.BatchNormalization()])
         >>> isinstance(convert_sync_batchnorm(model).layers[-1], SyncBatchNormalization)
         True
     """
@@ -34,22 +42,22 @@ def convert_sync_batchnorm(model: Any) -> Any:
     found = [layer for layer in all_layers(model) if isinstance(layer, stock)]
     if not found:
         raise ValueError(
-            f"expected a model with batch normalization, received {model.name!r} without; leave the conversion out."
+            f"expected a model with batch normalization, received {model.name!r} without any; leave the conversion out."
         )
+    # Every layer is checked before the first one is changed.
     plain = []
     for layer in found:
         if issubclass(type(layer), SyncBatchNormalization):
             continue
         if type(layer) is not stock:
             raise ValueError(
-                f"expected Keras's own BatchNormalization, received {layer.name!r} of the class "
-                f"{type(layer).__name__}; write it on top of tfdist.layers.SyncBatchNormalization."
+                f"expected Keras's own BatchNormalization, received the layer {layer.name!r} of the class "
+                f"{type(layer).__name__}; build that class on tfdist.layers.SyncBatchNormalization."
             )
-        refuse_unsupported(vars(layer))
+        refuse_unsupported(options_in_effect(layer))
         plain.append(layer)
-    # All are looked at before the first is changed.
     for layer in plain:
-        remember_fused(layer)
+        remember_fused(layer, getattr(layer, "fused", None))
         layer.__class__ = SyncBatchNormalization
         layer.synchronized = True
     forget_traces(model)

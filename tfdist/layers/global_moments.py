@@ -1,4 +1,4 @@
-"""Mean and variance of the global batch, to the last digits even where the mean is far larger than the deviation."""
+"""Mean and variance of the global batch, accurate even if the mean is far larger than the standard deviation."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import tensorflow as tf
 
 @dataclasses.dataclass(frozen=True)
 class Moments:
-    """Statistics of the global batch, in the shape that broadcasts against the inputs.
+    """Statistics of the global batch. The mean, variance and count broadcast against the inputs.
 
     Attributes:
-        centered: inputs minus their mean.
-        mean: of the global batch.
-        variance: of the global batch, with the count as the divisor.
-        count: how many elements each mean is of.
+        centered: this replica's inputs minus the mean; of the shape of the inputs.
+        mean: mean of the global batch.
+        variance: variance of the global batch, with the count as the divisor.
+        count: number of elements, or sum of weights, that each mean is taken over.
     """
 
     centered: tf.Tensor
@@ -26,16 +26,16 @@ class Moments:
 
 
 def global_moments(inputs: tf.Tensor, axes: Sequence[int], weights: tf.Tensor | None = None) -> Moments:
-    """Returns the moments of all replicas' inputs together; within a strategy to be called in replica context.
+    """Returns the moments of all replicas' inputs together; under a strategy, called in replica context.
 
-    A first sum over replicas finds a number near the mean, a second one the moments of what lies beside it: nothing
-    large is subtracted from something large, as in the mean of squares minus the square of the mean. A replica without
-    rows adds nothing to the sums, and takes part in them.
+    A first sum over replicas gives a number near the mean; a second sum gives the moments of the inputs minus that
+    number. So the variance is never a small difference of two large numbers, as it is in the mean of squares minus the
+    square of the mean. A replica without rows adds zeros to both sums.
 
     Args:
-        inputs: float32 or float64.
-        axes: to take the mean over.
-        weights: of the inputs, broadcastable to them; None weighs all alike.
+        inputs: float32 or float64 tensor.
+        axes: the axes to take the mean over.
+        weights: weights of the inputs, broadcastable to them; None if all weigh the same.
 
     Example:
         >>> import tensorflow as tf
@@ -54,19 +54,19 @@ def global_moments(inputs: tf.Tensor, axes: Sequence[int], weights: tf.Tensor | 
     def total(values: tf.Tensor) -> tf.Tensor:
         return tf.reduce_sum(values if weights is None else values * weights, axes, keepdims=True)
 
-    around, count = _over_replicas([total(inputs), count])
+    near_mean, count = _sum_over_replicas([total(inputs), count])
     count = tf.stop_gradient(count)
-    around = tf.stop_gradient(tf.math.divide_no_nan(around, count))
-    shifted = inputs - around
-    rest, squares = _over_replicas([total(shifted), total(tf.square(shifted))])
-    rest = tf.math.divide_no_nan(rest, count)
-    variance = tf.maximum(tf.math.divide_no_nan(squares, count) - tf.square(rest), 0.0)
-    return Moments(shifted - rest, around + rest, variance, count)
+    near_mean = tf.stop_gradient(tf.math.divide_no_nan(near_mean, count))
+    shifted = inputs - near_mean
+    correction, squares = _sum_over_replicas([total(shifted), total(tf.square(shifted))])
+    correction = tf.math.divide_no_nan(correction, count)
+    variance = tf.maximum(tf.math.divide_no_nan(squares, count) - tf.square(correction), 0.0)
+    return Moments(shifted - correction, near_mean + correction, variance, count)
 
 
-def _over_replicas(values: list[tf.Tensor]) -> list[tf.Tensor]:
+def _sum_over_replicas(values: list[tf.Tensor]) -> list[tf.Tensor]:
     context = tf.distribute.get_replica_context()
-    # Outside of replicas is where Keras builds a model; one replica has nothing to add.
+    # Keras builds a model in cross-replica context, which has no replica context.
     if context is None or context.num_replicas_in_sync == 1:
         return values
     return list(context.all_reduce(tf.distribute.ReduceOp.SUM, values))

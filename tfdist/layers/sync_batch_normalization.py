@@ -10,8 +10,10 @@ from tfdist.keras_compat.layers.batch_normalization import (
     SavedAsPlainLayer,
     feature_axis,
     refuse_unsupported,
+    remember_fused,
     training_branches,
     unbiased_in_moving_variance,
+    with_signature_of,
 )
 from tfdist.keras_compat.version import keras
 from tfdist.layers.global_moments import Moments, global_moments
@@ -22,16 +24,24 @@ _BatchNormalization: Any = keras().layers.BatchNormalization
 class SyncBatchNormalization(SavedAsPlainLayer, _BatchNormalization):
     """BatchNormalization whose statistics are those of one device on the whole global batch.
 
-    For inputs of any floating dtype; the arithmetic is float32 or wider. Replicas may have different numbers of rows,
-    or none. Works under every strategy whose replicas train in step, and without one. It is saved as Keras's own
-    BatchNormalization, so that whoever loads it needs no tfdist.
+    Inputs may be of any floating dtype; the arithmetic is float32 or wider. Replicas may have different numbers of
+    rows, or none. The layer works without a strategy, and under every strategy whose replicas train in step. It is
+    saved as Keras's own BatchNormalization, so that a saved model loads without tfdist.
 
     Args:
-        **options: of Keras's BatchNormalization, without renorm, virtual_batch_size and adjustment.
+        axis: int, the axis of the features.
+        momentum: float, momentum of the running mean and variance.
+        epsilon: float, added to the variance.
+        center: bool, whether to add `beta`.
+        scale: bool, whether to multiply by `gamma`.
+        synchronized: True.
+        **kwargs: all further arguments of the BatchNormalization of the Keras in use, in Keras's order, with Keras's
+            defaults and meaning: initializers, regularizers and constraints, and those of every layer, such as `name`
+            and `dtype`.
 
     Raises:
-        ValueError: for these three, whose statistics are not those of the batch, for several axes, and for
-            synchronized=False.
+        ValueError: for renorm, renorm_clipping, renorm_momentum, virtual_batch_size and adjustment, because their
+            statistics are not those of the batch; for several axes; and for synchronized=False.
 
     Source: keras-team/keras: its own synchronized=True takes the mean of squares minus the square of the mean, which
     loses all digits where the mean is large; Chan, Golub and LeVeque (1983) on shifted sums.
@@ -44,23 +54,31 @@ class SyncBatchNormalization(SavedAsPlainLayer, _BatchNormalization):
         [-1.0, 1.0]
     """
 
+    @with_signature_of(_BatchNormalization, synchronized=True)
     def __init__(self, **options: Any) -> None:
         refuse_unsupported(options)
-        if not options.get("synchronized", True):
+        if not options["synchronized"]:
             raise ValueError(
                 "expected a synchronized SyncBatchNormalization, received synchronized=False; use Keras's "
                 "BatchNormalization."
             )
-        super().__init__(**{**options, "synchronized": True})
+        super().__init__(**options)
+        remember_fused(self, options.get("fused"))
 
     def call(self, inputs: Any, training: Any = None, mask: Any = None) -> Any:
-        """Normalizes by the global batch in training, else by the running statistics.
+        """Normalizes by the statistics of the global batch in training, otherwise by the running statistics.
 
         Args:
-            inputs: any shape with the feature axis of the layer.
-            training: whether to take statistics from the batch, and to update the running ones.
-            mask: rows (or steps) that count; of the shape of the inputs without the last axis.
+            inputs: tensor of a floating dtype, of any shape with the layer's feature axis.
+            training: whether to take statistics from the batch and to update the running ones.
+            mask: bool tensor of the shape of the inputs without the last axis; True for the rows (or steps) that
+                count. None if all count.
+
+        Raises:
+            ValueError: if the mask does not have one axis less than the inputs.
         """
+        if mask is not None:
+            _check_mask(mask, inputs)
         wide = tf.cast(inputs, tf.float64 if inputs.dtype == tf.float64 else tf.float32)
         axis = feature_axis(self) % len(wide.shape)
 
@@ -70,14 +88,14 @@ class SyncBatchNormalization(SavedAsPlainLayer, _BatchNormalization):
             return tf.reshape(tf.cast(tf.convert_to_tensor(values), wide.dtype), shape)
 
         def normalized(centered: tf.Tensor, variance: tf.Tensor) -> tf.Tensor:
-            # The mean is subtracted first: beta - mean * scale would lose what is small beside the mean.
+            # The mean is subtracted first: beta - mean * scale would lose the digits that are small beside the mean.
             scale = tf.math.rsqrt(variance + tf.cast(self.epsilon, wide.dtype))
             outputs = centered * (scale * broadcast(self.gamma) if self.scale else scale)
             outputs = outputs + broadcast(self.beta) if self.center else outputs
             return tf.cast(outputs, self.compute_dtype)
 
         def by_batch() -> tf.Tensor:
-            axes = [one for one in range(len(wide.shape)) if one != axis]
+            axes = [other for other in range(len(wide.shape)) if other != axis]
             weights = None if mask is None else tf.expand_dims(mask, -1)
             moments = global_moments(wide, axes, weights)
             self._update_running(moments)
@@ -92,9 +110,18 @@ class SyncBatchNormalization(SavedAsPlainLayer, _BatchNormalization):
         variance = moments.variance
         if unbiased_in_moving_variance(self):
             variance *= tf.math.divide_no_nan(moments.count, moments.count - 1)
-        # Nothing is learned from a batch without a row.
+        # A batch without rows leaves the running statistics as they are.
         share = tf.where(moments.count > 0, tf.cast(1 - self.momentum, variance.dtype), 0)
         for running, found in ((self.moving_mean, moments.mean), (self.moving_variance, variance)):
             before = tf.cast(tf.convert_to_tensor(running), found.dtype)
             found = tf.reshape(tf.stop_gradient(found), before.shape)
             running.assign(before + (found - before) * tf.reshape(share, [-1]))
+
+
+def _check_mask(mask: Any, inputs: Any) -> None:
+    shape = tf.TensorShape(mask.shape)
+    if shape.rank not in (None, len(inputs.shape) - 1):
+        raise ValueError(
+            f"expected a mask with one axis less than the inputs of shape {inputs.shape}, received a mask of shape "
+            f"{shape}."
+        )

@@ -1,4 +1,4 @@
-"""Optimizers for large batches: LAMB, LARS, momentum-corrected SGD, warmup, scaled learning rates, and the recipe."""
+"""Optimizers for large batches: LAMB, LARS, momentum-corrected SGD, warmup, learning-rate scaling, create_optimizer."""
 
 from tfdist.optimizers.create_optimizer import create_optimizer
 from tfdist.optimizers.distributed import DistributedOptimizer, gradient_traffic

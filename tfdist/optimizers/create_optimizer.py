@@ -1,117 +1,157 @@
-"""create_optimizer: the whole recipe for a global batch, from one call."""
+"""create_optimizer: an optimizer with learning-rate scaling, warmup, decay and weight decay, from one call."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from tfdist._optimizer_names import DECAYS, OPTIMIZERS, SCALINGS
+from tfdist._log import get_logger
+from tfdist._optimizer_names import DECAYS, OPTIMIZERS, SCALINGS, TAKERS, alternatives
 from tfdist.keras_compat.version import keras
+from tfdist.optimizers.exclusions import check_patterns
 from tfdist.optimizers.scaling import epochs_to_steps, scale_learning_rate
 from tfdist.optimizers.warmup import LinearWarmup
 
-# The rule that each optimizer's authors use.
-_RULES = {"sgd": "linear", "lars": "linear"}
+# Scaling "auto" follows the authors of each optimizer; the optimizers that are not named here use the square root.
+_AUTO_SCALING = {"sgd": "linear", "momentum_corrected_sgd": "linear", "lars": "linear"}
 
 
 def create_optimizer(
     name: str,
     *,
     learning_rate: float,
-    global_batch_size: int,
-    steps_per_epoch: float,
-    epochs: float,
-    base_batch_size: int = 256,
-    scaling: str = "auto",
+    learning_rate_scaling: str = "none",
+    global_batch_size: int | None = None,
+    base_batch_size: int | None = None,
     warmup_epochs: float = 0,
-    decay: str = "none",
-    weight_decay: float | None = None,
-    exclude: Sequence[str] = (),
+    learning_rate_decay: str = "none",
+    steps_per_epoch: float | None = None,
+    epochs: float | None = None,
     momentum: float | None = None,
+    weight_decay: float | None = None,
+    exclude_from_weight_decay: Sequence[str] = (),
     **options: Any,
 ) -> Any:
-    """Returns an optimizer with its scaled learning rate, warmup and decay.
+    """Returns an optimizer; scales, warms up and decays its learning rate where that is asked for.
 
     Args:
-        name: sgd (MomentumCorrectedSGD), adam, adamw, rmsprop, lars, lamb, or tfa_lamb with TensorFlow Addons.
-        learning_rate: that suits base_batch_size.
-        global_batch_size: records a step over all replicas.
-        steps_per_epoch: of the whole job, not of one worker; updates, so that with accumulation over k batches it is
-            the batches of an epoch over k.
-        epochs: of the whole training, at whose end a decay ends.
-        base_batch_size: records a step at which learning_rate was found good.
-        scaling: linear, sqrt, none, or auto: linear for sgd and lars, sqrt for the others.
-        warmup_epochs: how long the rate grows; 0 for none. Need not be whole.
-        decay: none, linear, cosine, or polynomial (of degree 2), to 0.
-        weight_decay: of sgd (added to the gradient), adamw (a step of its own), lars and lamb (inside the trust ratio);
-            None is Keras's 0.004 for adamw, else 0.
-        exclude: of sgd, lars and lamb, regular expressions; variables in whose path one is found have neither decay nor
-            trust ratio.
-        momentum: of sgd and lars; None is 0.9.
-        **options: of the optimizer itself, such as clipnorm, nesterov or eeta.
+        name: sgd, adam, adamw or rmsprop, which are Keras's optimizers with Keras's semantics; momentum_corrected_sgd,
+            lars or lamb, which are MomentumCorrectedSGD, LARS and LAMB; tfa_lamb, the LAMB of TensorFlow Addons.
+        learning_rate: the learning rate after the warmup and before any decay; with learning_rate_scaling, the rate
+            that suits base_batch_size.
+        learning_rate_scaling: how the learning rate changes with the batch size: none, linear, sqrt, or auto, which is
+            linear for sgd, momentum_corrected_sgd and lars and sqrt for the others. The scaled rate is logged.
+        global_batch_size: records of a step over all replicas. Required with learning_rate_scaling.
+        base_batch_size: records of a step that learning_rate was found to suit. Required with learning_rate_scaling,
+            refused without.
+        warmup_epochs: epochs in which the learning rate grows linearly, a whole number or a fraction; 0 for no warmup.
+        learning_rate_decay: how the learning rate falls to 0 over all epochs: none, linear, cosine, or polynomial (of
+            degree 2).
+        steps_per_epoch: updates of an epoch, over the whole job. If k batches are accumulated for an update, it is the
+            number of batches over k. Required with warmup_epochs or learning_rate_decay.
+        epochs: epochs of the whole training. Required with warmup_epochs or learning_rate_decay.
+        momentum: for sgd, momentum_corrected_sgd and lars; None is 0 for sgd, as in Keras, and 0.9 for the other two.
+        weight_decay: None is 0.004 for adamw, as in Keras, and no decay for the others. Sgd and adamw decay every
+            variable in a separate update, w -= learning_rate * weight_decay * w; momentum_corrected_sgd adds the decay
+            to the gradient; lars and lamb apply it inside the trust ratio.
+        exclude_from_weight_decay: for momentum_corrected_sgd, lars, lamb and tfa_lamb, regular expressions that are
+            searched for in the paths of the variables; a variable that matches has neither weight decay nor trust
+            ratio. Refused for sgd and adamw, because Keras does not save the exclusions of its own optimizers.
+        **options: arguments of the optimizer itself, such as clipnorm, nesterov or eeta.
 
     Raises:
-        ValueError: for an unknown name, rule or decay; decay, momentum or exclusions that an optimizer cannot use;
-            a warmup longer than the training; TensorFlow Addons missing.
+        ValueError: for an unknown name, scaling or decay; for an option that is missing or that the optimizer cannot
+            honour; for a warmup longer than the training; for tfa_lamb without TensorFlow Addons.
 
     Example:
         >>> from tfdist.optimizers import create_optimizer
+        >>> create_optimizer("adam", learning_rate=0.001).name
+        'adam'
         >>> optimizer = create_optimizer(
-        ...     "lamb", learning_rate=0.001, global_batch_size=4096, steps_per_epoch=15, epochs=20, warmup_epochs=2,
-        ...     decay="cosine", weight_decay=0.01, exclude=["bias", "normalization"],
+        ...     "lamb", learning_rate=0.001, learning_rate_scaling="sqrt", base_batch_size=256, global_batch_size=4096,
+        ...     warmup_epochs=2, learning_rate_decay="cosine", steps_per_epoch=15, epochs=20,
+        ...     weight_decay=0.01, exclude_from_weight_decay=["bias", "normalization"],
         ... )
         >>> type(optimizer).__name__
         'LAMB'
     """
-    if "exclude_from_weight_decay" in options:
-        raise ValueError(
-            "expected exclude for the exclusions of a recipe, received exclude_from_weight_decay; rename it."
-        )
-    _check(name, scaling, decay, epochs, warmup_epochs, weight_decay, exclude, momentum)
-    rule = _RULES.get(name, "sqrt") if scaling == "auto" else scaling
-    rate: Any = learning_rate
-    if rule != "none":
-        rate = scale_learning_rate(
-            learning_rate, global_batch_size=global_batch_size, base_batch_size=base_batch_size, rule=rule
-        )
-    rate = _decayed(rate, decay, max(1, epochs_to_steps(epochs, steps_per_epoch=steps_per_epoch)))
-    if warmup_epochs:
-        rate = LinearWarmup(rate, max(1, epochs_to_steps(warmup_epochs, steps_per_epoch=steps_per_epoch)))
-    return _optimizer(name, rate, weight_decay=weight_decay, exclude=list(exclude), momentum=momentum, options=options)
-
-
-def _check(
-    name: str,
-    scaling: str,
-    decay: str,
-    epochs: float,
-    warmup_epochs: float,
-    weight_decay: float | None,
-    exclude: Any,
-    momentum: float | None,
-) -> None:
     for option, value, known in (
         ("name", name, OPTIMIZERS),
-        ("scaling", scaling, SCALINGS),
-        ("decay", decay, DECAYS),
+        ("learning_rate_scaling", learning_rate_scaling, SCALINGS),
+        ("learning_rate_decay", learning_rate_decay, DECAYS),
     ):
         if value not in known:
-            raise ValueError(f"expected {option} to be one of {', '.join(known)}, received {value!r}; choose one.")
-    if isinstance(exclude, str):
-        raise ValueError(f"expected exclude to be a list of regular expressions, received {exclude!r}; put it in one.")
-    if name in ("adam", "rmsprop") and weight_decay:
-        raise ValueError(f"expected no weight_decay for {name}, received {weight_decay}; take adamw or lamb.")
-    if name in ("adam", "adamw", "rmsprop") and exclude:
-        raise ValueError(f"expected no exclude for {name}, received {list(exclude)}; take sgd, lars or lamb.")
+            raise ValueError(f"expected {option} to be one of {', '.join(known)}, received {value!r}.")
+    exclusions = list(check_patterns(exclude_from_weight_decay, "exclude_from_weight_decay") or ())
+    _check_takers(
+        name, {**options, "momentum": momentum, "weight_decay": weight_decay, "exclude_from_weight_decay": exclusions}
+    )
     if weight_decay is not None and not weight_decay >= 0:
-        raise ValueError(f"expected weight_decay to be 0 or more, received {weight_decay}; give another.")
-    if name not in ("sgd", "lars") and momentum is not None:
-        raise ValueError(f"expected no momentum for {name}, received {momentum}; take sgd or lars.")
+        raise ValueError(f"expected weight_decay to be 0 or more, received {weight_decay}.")
+    rate = _scaled(name, learning_rate, learning_rate_scaling, global_batch_size, base_batch_size)
+    rate = _scheduled(rate, learning_rate_decay, warmup_epochs, steps_per_epoch, epochs)
+    return _build(name, rate, weight_decay=weight_decay, exclusions=exclusions, momentum=momentum, options=options)
+
+
+def _check_takers(name: str, given: dict[str, Any]) -> None:
+    for option, takers in TAKERS.items():
+        value = given.get(option)
+        # A decay of 0 and an empty list ask for nothing, so that every optimizer honours them.
+        asks = value is not None if option == "momentum" else bool(value)
+        if asks and name not in takers:
+            raise ValueError(
+                f"expected no {option} for {name}, received {value}; leave it out, or use {alternatives(takers)}."
+            )
+
+
+def _scaled(
+    name: str, learning_rate: float, scaling: str, global_batch_size: int | None, base_batch_size: int | None
+) -> float:
+    if scaling == "none":
+        if base_batch_size is not None:
+            raise ValueError(
+                f"expected no base_batch_size with learning_rate_scaling='none', received {base_batch_size}; choose a "
+                "scaling, or leave base_batch_size out."
+            )
+        return learning_rate
+    if global_batch_size is None or base_batch_size is None:
+        raise ValueError(
+            f"expected global_batch_size and base_batch_size with learning_rate_scaling={scaling!r}, received "
+            f"{global_batch_size} and {base_batch_size}; give both, or leave learning_rate_scaling out."
+        )
+    rule = _AUTO_SCALING.get(name, "sqrt") if scaling == "auto" else scaling
+    rate = scale_learning_rate(
+        learning_rate, global_batch_size=global_batch_size, base_batch_size=base_batch_size, rule=rule
+    )
+    get_logger().info(
+        "learning rate scaled from %g, for a batch of %d, to %g, for a batch of %d (%s)",
+        learning_rate,
+        base_batch_size,
+        rate,
+        global_batch_size,
+        rule,
+    )
+    return rate
+
+
+def _scheduled(
+    rate: float, decay: str, warmup_epochs: float, steps_per_epoch: float | None, epochs: float | None
+) -> Any:
+    if decay == "none" and not warmup_epochs:
+        return rate
+    if steps_per_epoch is None or epochs is None:
+        raise ValueError(
+            f"expected steps_per_epoch and epochs with warmup_epochs={warmup_epochs} and learning_rate_decay={decay!r}"
+            f", received {steps_per_epoch} and {epochs}; give both."
+        )
     if epochs <= 0 or not 0 <= warmup_epochs <= epochs:
         raise ValueError(
-            f"expected epochs above 0 and warmup_epochs from 0 to {epochs}, received {epochs} and {warmup_epochs}; "
-            "shorten the warmup."
+            f"expected epochs above 0 and warmup_epochs from 0 to {epochs}, received {epochs} and {warmup_epochs}."
         )
+    schedule = _decayed(rate, decay, max(1, epochs_to_steps(epochs, steps_per_epoch=steps_per_epoch)))
+    if warmup_epochs:
+        return LinearWarmup(schedule, max(1, epochs_to_steps(warmup_epochs, steps_per_epoch=steps_per_epoch)))
+    return schedule
 
 
 def _decayed(rate: float, decay: str, steps: int) -> Any:
@@ -123,12 +163,12 @@ def _decayed(rate: float, decay: str, steps: int) -> Any:
     return schedules.PolynomialDecay(rate, steps, end_learning_rate=0.0, power=1.0 if decay == "linear" else 2.0)
 
 
-def _optimizer(
+def _build(
     name: str,
     rate: Any,
     *,
     weight_decay: float | None,
-    exclude: list[str],
+    exclusions: list[str],
     momentum: float | None,
     options: dict[str, Any],
 ) -> Any:
@@ -141,20 +181,22 @@ def _optimizer(
         if weight_decay is not None:
             options = {**options, "weight_decay": weight_decay}
         return optimizers.AdamW(rate, **options)
-    excluded: dict[str, Any] = {"exclude_from_weight_decay": exclude, "weight_decay": weight_decay or 0.0}
-    momentum = 0.9 if momentum is None else momentum
     if name == "sgd":
+        return optimizers.SGD(rate, momentum=float(momentum or 0), weight_decay=weight_decay or None, **options)
+    decay: dict[str, Any] = {"exclude_from_weight_decay": exclusions, "weight_decay": weight_decay or 0.0}
+    momentum = 0.9 if momentum is None else momentum
+    if name == "momentum_corrected_sgd":
         from tfdist.optimizers.momentum_corrected_sgd import MomentumCorrectedSGD
 
-        return MomentumCorrectedSGD(rate, momentum=momentum, **excluded, **options)
+        return MomentumCorrectedSGD(rate, momentum=momentum, **decay, **options)
     if name == "lars":
         from tfdist.optimizers.lars import LARS
 
-        return LARS(rate, momentum=momentum, **excluded, **options)
+        return LARS(rate, momentum=momentum, **decay, **options)
     if name == "tfa_lamb":
         from tfdist.optimizers.tfa_lamb import tfa_lamb
 
-        return tfa_lamb(rate, **excluded, **options)
+        return tfa_lamb(rate, **decay, **options)
     from tfdist.optimizers.lamb import LAMB
 
-    return LAMB(rate, **excluded, **options)
+    return LAMB(rate, **decay, **options)

@@ -1,4 +1,4 @@
-"""Weight decay as part of the update, and which variables have none."""
+"""DecayingOptimizer: weight decay as part of the update, and variables that are excluded from it."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ from tfdist.optimizers.exclusions import check_patterns, excluded
 
 
 class DecayingOptimizer(OptimizerBase):
-    """An optimizer whose step has the weight decay in it, with exclusions.
+    """Base of optimizers that apply weight decay inside their update, with exclusions.
 
     Args:
         learning_rate: a number or a LearningRateSchedule.
-        weight_decay: times the variable; None is 0.
-        exclude_from_weight_decay: regular expressions; variables in whose path one is found have no decay.
-        name: of the optimizer.
-        **options: of Keras's Optimizer.
+        weight_decay: factor of the variable in its decay; None is 0.
+        exclude_from_weight_decay: regular expressions that are searched for in the paths of the variables; a variable
+            that matches has no decay.
+        name: name of the optimizer.
+        **options: arguments of Keras's Optimizer.
 
     Raises:
-        ValueError: for a negative decay, and for patterns that are a string or are found nowhere.
+        ValueError: for a negative decay, for patterns that are a string, and for a pattern that no path matches.
     """
 
     def __init__(
@@ -33,32 +34,32 @@ class DecayingOptimizer(OptimizerBase):
         **options: Any,
     ) -> None:
         if weight_decay is not None and not weight_decay >= 0:
-            raise ValueError(f"expected weight_decay to be 0 or more, received {weight_decay}; give another.")
+            raise ValueError(f"expected weight_decay to be 0 or more, received {weight_decay}.")
         super().__init__(learning_rate=learning_rate, name=name, **options)
         self.weight_decay = float(weight_decay or 0.0)
-        # The plain name is that of a method of Keras's.
+        # The name exclude_from_weight_decay belongs to a method of Keras.
         self._decay_patterns = check_patterns(exclude_from_weight_decay, "exclude_from_weight_decay") or ()
         self._undecayed: frozenset[int] = frozenset()
 
     def exclude_from_weight_decay(self, var_list: Sequence[Any] | None = None, var_names: Any = None) -> None:
-        """Keras's way to exclude variables, before the optimizer is built.
+        """Excludes variables from weight decay, as the method of this name in Keras does.
 
         Args:
-            var_list: variables; those of the last call count, and a config does not hold them.
-            var_names: regular expressions as the option of this name has them, to which they are added.
+            var_list: variables to exclude, in place of those of an earlier call; the config does not hold them.
+            var_names: regular expressions to exclude, in addition to those of exclude_from_weight_decay.
 
         Raises:
-            ValueError: once the optimizer is built.
+            ValueError: if the optimizer is built already.
         """
         if self.is_built():
             raise ValueError(
-                "expected exclude_from_weight_decay before the optimizer is built, received it after; call it first."
+                "expected exclude_from_weight_decay before the optimizer is built, received it later; call it first."
             )
         super().exclude_from_weight_decay(var_list=var_list)
         self._decay_patterns += check_patterns(var_names, "var_names") or ()
 
     def check_variables(self, variables: list[Any], paths: list[str]) -> None:
-        """Resolves the exclusions."""
+        """Finds the variables that the exclusions match."""
         self._undecayed = excluded(self._decay_patterns, paths, "exclude_from_weight_decay")
         if hasattr(self, "_exclude_from_weight_decay"):
             self._undecayed |= {i for i, variable in enumerate(variables) if not self._use_weight_decay(variable)}
@@ -68,7 +69,7 @@ class DecayingOptimizer(OptimizerBase):
         return 0.0 if index in self._undecayed else self.weight_decay
 
     def get_config(self) -> dict[str, Any]:
-        """Returns all arguments."""
+        """Returns the arguments of the constructor."""
         return {
             **super().get_config(),
             "weight_decay": self.weight_decay,

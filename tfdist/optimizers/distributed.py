@@ -1,36 +1,50 @@
-"""DistributedOptimizer: any optimizer, with the gradients' way from replica to replica in our hands."""
+"""DistributedOptimizer: makes any optimizer of Keras sum its gradients over replicas with tfdist.allreduce."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from tfdist.allreduce import AllReduceOptions
-from tfdist.allreduce.path import GradientPath, Traffic
-from tfdist.keras_compat.optimizers.attach import Hook, attach, hook_of
+from tfdist.allreduce.hook import GradientHook
+from tfdist.allreduce.traffic import Traffic
+from tfdist.keras_compat.optimizers.attach import attach
+from tfdist.keras_compat.optimizers.hooked import hook_of
 
 
 def DistributedOptimizer(
     optimizer: Any, *, all_reduce: AllReduceOptions | None = None, backward_passes_per_step: int = 1
 ) -> Any:
-    """Makes an optimizer send its gradients in packs while backprop goes on, compressed if asked for; returns it.
+    """Makes an optimizer send its gradients in packs while backpropagation is running; returns the optimizer.
 
-    The gradients of each dtype go in packs, those of the last layers first, several on the wire at a time. Then come,
-    as on one device, unscaling, the check that they are finite, clipping and the update. The optimizer stays what
-    it was: its class, options and state, and the files that it is saved in. What a compression keeps on each replica is
-    in `tf.train.Checkpoint`, for all replicas of all workers.
+    The gradients of each dtype are sent in packs, those of the last layers first, several packs at a time, and
+    compressed if `all_reduce` or the strategy asks for compression. The rest of a step is as on one device: unscaling of
+    the loss scale, the check that gradients are finite, clipping, and the update.
+
+    The optimizer keeps its class, options and state. If the strategy was made with compression, `compile` wraps the
+    optimizer by itself.
+
+    Saving and copying:
+
+    - `pickle` and `copy.deepcopy` of the optimizer keep the wrapping.
+    - A `.keras` file keeps the wrapping if it is loaded under a strategy of tfdist, except for a compression of the
+      user's own class; a warning then says to wrap again. Without tfdist, the same file has the plain optimizer.
+    - `.h5` files and SavedModels do not keep the wrapping: wrap `model.optimizer` again after loading.
+    - `tf.train.Checkpoint` stores the state of a compression, for all replicas of all workers; the other files do not.
 
     Args:
-        optimizer: of the Keras in use, to go into `compile` or a loop of one's own, under the strategies one_device,
-            mirrored and multi_worker_mirrored.
-        all_reduce: bytes_per_pack and compression; the other options are the strategy's, given to create_strategy. What
-            is left out is the strategy's too.
-        backward_passes_per_step: passes whose gradients are averaged on each replica before they are summed and the
-            optimizer makes a step. Averaged, sparse gradients are dense. On one device Keras 3's loss scaling looks at
-            each pass, elsewhere at each step.
+        optimizer: an optimizer of the Keras in use, for `compile` or for your own training loop, under the strategies
+            one_device, mirrored and multi_worker_mirrored.
+        all_reduce: bytes_per_pack and compression; None stands for the option of the strategy. The other options are
+            given to create_strategy.
+        backward_passes_per_step: number of backward passes whose gradients are averaged on each replica, before they
+            are summed over replicas and the optimizer makes a step. Averaging converts sparse gradients to dense ones.
+            With the loss scaling of Keras 3, one device skips each pass whose gradients are not finite, and several
+            replicas skip the whole step.
 
     Raises:
-        ValueError: for what is no optimizer, is distributed already, a number of passes below 1; at the first step for
-            another strategy, and for an option that is the strategy's.
+        ValueError: if the object is not an optimizer, or is a DistributedOptimizer already, or if the number of passes
+            is below 1. At the first step, if the strategy is not supported, or if an option differs from the
+            strategy's.
 
     Source: Sergeev and Del Balso 2018 (1802.05799) for fused and local gradients; Li et al. 2020 (2006.15704) for packs
     in the order of backprop.
@@ -49,17 +63,17 @@ def DistributedOptimizer(
             f"expected backward_passes_per_step to be a whole number, at least 1, received {passes!r}; "
             "leave it out for a step after every pass."
         )
-    return attach(optimizer, Hook(GradientPath(all_reduce), passes))
+    return attach(optimizer, GradientHook(all_reduce, passes))
 
 
 def gradient_traffic(optimizer: Any) -> Traffic:
-    """Returns how many bytes the first replica of this worker has sent, where gradients are compressed.
+    """Returns how many bytes the first replica of this worker has sent; counts only if gradients are compressed.
 
     Args:
-        optimizer: that DistributedOptimizer has returned, or a LossScaleOptimizer around it.
+        optimizer: an optimizer that DistributedOptimizer has returned, or a LossScaleOptimizer around it.
 
     Raises:
-        ValueError: for another optimizer.
+        ValueError: if the optimizer was not wrapped in DistributedOptimizer.
 
     Example:
         >>> import tensorflow as tf

@@ -1,4 +1,4 @@
-"""Which variables an option leaves out: regular expressions over the paths of variables."""
+"""Exclusions: regular expressions that are searched for in the paths of variables."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ def check_patterns(patterns: Iterable[str] | None, option: str) -> tuple[str, ..
     """Returns the patterns as a tuple; None stays None.
 
     Raises:
-        ValueError: for a bare string, which would be taken letter by letter, for an empty one in the list, and for what
-            is no regular expression.
+        ValueError: for a bare string, which would be read letter by letter; for an empty string in the list; and for a
+            string that is no regular expression.
 
     Example:
         >>> from tfdist.optimizers.exclusions import check_patterns
@@ -20,38 +20,39 @@ def check_patterns(patterns: Iterable[str] | None, option: str) -> tuple[str, ..
     """
     if patterns is None:
         return None
-    # An iterator is gone through once.
+    # An iterator can be read only once.
     given = patterns if isinstance(patterns, str) or not isinstance(patterns, Iterable) else tuple(patterns)
     if not isinstance(given, tuple) or not all(isinstance(pattern, str) for pattern in given):
+        received = list(given) if isinstance(given, tuple) else given
         raise ValueError(
-            f"expected {option} to be a list of regular expressions, received {given!r}; "
-            f"{'write [' + repr(patterns) + ']' if isinstance(patterns, str) else 'give strings'}."
+            f"expected {option} to be a list of regular expressions, received {received!r}"
+            f"{f'; write [{patterns!r}]' if isinstance(patterns, str) else ''}."
         )
     for pattern in given:
         if not pattern:
             raise ValueError(
-                f"expected {option} to hold regular expressions, received '', which is found in every path; "
+                f"expected {option} to hold regular expressions, received '', which every path matches; "
                 "leave it out, or write '.*'."
             )
         try:
             re.compile(pattern)
         except re.error as error:
             raise ValueError(
-                f"expected {option} to hold regular expressions, received {pattern!r} ({error}); mend it."
+                f"expected {option} to hold regular expressions, received {pattern!r} ({error})."
             ) from error
     return given
 
 
 def excluded(patterns: Sequence[str], paths: Sequence[str], option: str) -> frozenset[int]:
-    """Returns the numbers of the paths in which any of the patterns is found.
+    """Returns the indices of the paths that match any of the patterns.
 
     Args:
         patterns: regular expressions, searched for anywhere in a path.
-        paths: of all variables, such as "sequential/dense/bias".
-        option: what the patterns were given as, for the error.
+        paths: paths of all variables, such as "sequential/dense/bias".
+        option: name of the option that holds the patterns, for the error.
 
     Raises:
-        ValueError: for a pattern that is found in no path: it would be a rule that does nothing.
+        ValueError: for a pattern that no path matches, because it would have no effect.
 
     Example:
         >>> from tfdist.optimizers.exclusions import excluded
@@ -59,7 +60,7 @@ def excluded(patterns: Sequence[str], paths: Sequence[str], option: str) -> froz
         [1, 2]
     """
     if not paths:
-        # As some readers of files build an optimizer before its model.
+        # Keras builds the optimizer of some saved models before their variables exist.
         return frozenset()
     found: set[int] = set()
     for pattern in patterns:
@@ -67,8 +68,8 @@ def excluded(patterns: Sequence[str], paths: Sequence[str], option: str) -> froz
         if not matched:
             some = ", ".join(repr(path) for path in paths[:3])
             raise ValueError(
-                f"expected {pattern!r} of {option} to be found in the path of a variable, received {len(paths)} paths "
-                f"without it, such as {some}; mend the pattern, or leave it out."
+                f"expected {pattern!r} of {option} to match the path of a variable, received {len(paths)} paths "
+                f"that do not match, such as {some}; correct the pattern, or leave it out."
             )
         found |= matched
     return frozenset(found)

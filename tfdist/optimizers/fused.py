@@ -1,6 +1,6 @@
-"""TensorFlow's fused update kernels: one pass over memory for what single operations make several of.
+"""TensorFlow's fused update kernels, which read memory once where single operations read it several times.
 
-They exist for dense float32 and float64 variables, on CPU and GPU, and not under XLA, which fuses for itself.
+TensorFlow has them for dense float32 and float64 variables, on CPU and GPU. XLA, which fuses by itself, has none.
 """
 
 from __future__ import annotations
@@ -9,17 +9,17 @@ from typing import Any
 
 import tensorflow as tf
 
-# What TensorFlow takes for "a resource of its own, which nobody else can name".
+# The name by which TensorFlow knows a resource that no other operation can refer to.
 _ANONYMOUS = "cd2c89b7-88b7-44c8-ad83-06c2a9158347"
 
 
 def can_fuse(variable: Any) -> bool:
-    """Whether the kernels can be used for a variable, here."""
+    """Returns whether the fused kernels can update a variable, in the code that is being traced or run."""
     return variable.dtype in (tf.float32, tf.float64) and hasattr(variable, "handle") and not under_xla()
 
 
 def under_xla() -> bool:
-    """Whether what is traced here will be compiled by XLA: jit_compile=True, or a TPU's step."""
+    """Returns whether XLA will compile the code that is being traced: jit_compile=True, or the step of a TPU."""
     graph = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
     while graph is not None:
         context = graph._get_control_flow_context()
@@ -45,25 +45,25 @@ def adam_direction(
     """Updates both moments and returns value - scale * first / (sqrt(second) + epsilon).
 
     Args:
-        value: what to start from; its buffer is used.
-        first: variable of the first moment.
-        second: variable of the second moment.
-        gradient: dense.
+        value: tensor to start from; its buffer is reused for the result.
+        first: variable that holds the first moment.
+        second: variable that holds the second moment.
+        gradient: dense gradient, of the shape and dtype of value.
         beta_1: decay of the first moment.
         beta_2: decay of the second moment.
-        scale: scalar of the value's dtype.
-        epsilon: scalar of the value's dtype.
+        scale: scalar of the dtype of value.
+        epsilon: scalar of the dtype of value.
     """
     dtype = value.dtype
     zero = tf.zeros([], dtype)
-    # The kernel works on a variable; this one lives from here to the read below.
+    # The kernel updates a variable, so that value goes into a temporary one, which is destroyed after it is read below.
     handle = tf.raw_ops.VarHandleOp(dtype=dtype, shape=value.shape, shared_name=_ANONYMOUS)
     with tf.control_dependencies(_op(tf.raw_ops.AssignVariableOp(resource=handle, value=value))):
         updated = tf.raw_ops.ResourceApplyAdam(
             var=handle,
             m=first.handle,
             v=second.handle,
-            # Bias is corrected by scale, in float64.
+            # The scale holds the bias correction, worked out in float64.
             beta1_power=zero,
             beta2_power=zero,
             lr=scale,
@@ -81,7 +81,7 @@ def adam_direction(
 
 
 def add_scaled(variable: Any, scale: tf.Tensor, value: tf.Tensor) -> Any:
-    """Adds scale * value to a variable in place; returns the operation, or None in eager execution."""
+    """Adds scale * value to a variable in place and returns the operation, or None in eager execution."""
     return tf.raw_ops.ResourceApplyGradientDescent(var=variable.handle, alpha=-scale, delta=value)
 
 
@@ -95,17 +95,17 @@ def apply_momentum(
     nesterov: bool,
     rate_inside: bool,
 ) -> None:
-    """Makes a step of momentum in place.
+    """Updates a variable and its velocity in place by one step of SGD with momentum.
 
     Args:
-        variable: to be updated.
-        velocity: its momentum.
-        gradient: dense.
-        rate: scalar of the variable's dtype.
+        variable: variable to update.
+        velocity: variable that holds the velocity.
+        gradient: dense gradient, of the shape and dtype of the variable.
+        rate: learning rate, a scalar of the dtype of the variable.
         momentum: share of the velocity that is kept.
-        nesterov: whether to look ahead.
-        rate_inside: whether the velocity holds steps, v = momentum * v - rate * g, w = w + v, or gradients, v =
-            momentum * v + g, w = w - rate * v.
+        nesterov: whether to use Nesterov's momentum.
+        rate_inside: if True the velocity holds steps, v = momentum * v - rate * g, w = w + v; if False it holds
+            gradients, v = momentum * v + g, w = w - rate * v.
     """
     kernel = tf.raw_ops.ResourceApplyKerasMomentum if rate_inside else tf.raw_ops.ResourceApplyMomentum
     kernel(

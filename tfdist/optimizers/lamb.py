@@ -1,4 +1,4 @@
-"""LAMB (You et al., Large Batch Optimization for Deep Learning: Training BERT in 76 minutes, 1904.00962)."""
+"""LAMB (You et al. 2019, Large Batch Optimization for Deep Learning: Training BERT in 76 minutes, 1904.00962)."""
 
 from __future__ import annotations
 
@@ -16,38 +16,40 @@ from tfdist.optimizers.trust_ratio import norm
 
 @keras().utils.register_keras_serializable(package="tfdist")
 class LAMB(LayerwiseOptimizer):
-    """Adam's direction plus weight decay, scaled for each variable to the length of the variable.
+    """LAMB: Adam with weight decay, whose step for each variable is scaled by the norm of that variable.
 
-    With u = m / (sqrt(v) + epsilon) + weight_decay * w it is w = w - learning_rate * |w| / |u| * u, where the ratio is
-    1 if either norm is 0. Norms and moments are worked out in float32 for smaller floats. A sparse gradient gives the
-    step of the dense one.
+    The update is w -= learning_rate * ratio * u with u = m / (sqrt(v) + epsilon) + weight_decay * w. The trust ratio is
+    |w| / |u|, or 1 if either norm is 0. For float16 and bfloat16, norms and moments are computed in float32. A sparse
+    gradient gives the same step as the dense gradient.
 
     Args:
         learning_rate: a number or a LearningRateSchedule.
         beta_1: decay of the first moment.
         beta_2: decay of the second moment.
-        epsilon: added to the root of the second moment.
-        weight_decay: times the variable, inside the trust ratio.
-        bias_correction: whether moments are divided by 1 - beta ** step.
-        exclude_from_weight_decay: regular expressions over the paths of variables, such as "sequential/dense/bias";
-            those in which one is found have no decay.
-        exclude_from_adaptation: the same for the trust ratio; None takes those of exclude_from_weight_decay, []
-            excludes nothing.
-        min_trust_ratio: lower bound, None for none.
-        max_trust_ratio: upper bound, None for none.
-        name: of the optimizer.
-        **options: of Keras's Optimizer, such as clipnorm, global_clipnorm or use_ema.
+        epsilon: number that is added to the square root of the second moment.
+        weight_decay: factor of the variable in its decay, which is part of u.
+        bias_correction: whether the moments are divided by 1 - beta ** step.
+        exclude_from_weight_decay: regular expressions that are searched for in the paths of the variables, such as
+            "sequential/dense/bias"; a variable that matches has no decay.
+        exclude_from_adaptation: regular expressions for variables without trust ratio; None uses the patterns of
+            exclude_from_weight_decay, [] excludes no variable.
+        min_trust_ratio: lower bound of the trust ratio, or None.
+        max_trust_ratio: upper bound of the trust ratio, or None.
+        name: name of the optimizer.
+        **options: arguments of Keras's Optimizer, such as clipnorm, global_clipnorm or use_ema.
 
     Raises:
-        ValueError: for options out of range, patterns that are a bare string or are found in no path, and variables in
-            shards, as parameter servers with a variable_partitioner have them.
+        ValueError: for options out of range, patterns that are a bare string, a pattern that no path matches, and
+            variables in shards, as parameter servers with a variable_partitioner hold them.
+
+    Source: You et al. 2019 (1904.00962), algorithm 2.
 
     Example:
         >>> import tensorflow as tf
         >>> from tfdist.optimizers import LAMB
         >>> weight = tf.Variable([3.0, 4.0])
         >>> _ = LAMB(0.1).apply_gradients([(tf.constant([1.0, 1.0]), weight)])
-        >>> [round(float(value), 3) for value in weight.numpy()]  # a tenth of its length, 5, shared by both
+        >>> [round(float(value), 3) for value in weight.numpy()]  # the step has a tenth of the norm, 5
         [2.646, 3.646]
     """
 
@@ -70,13 +72,12 @@ class LAMB(LayerwiseOptimizer):
         **options: Any,
     ) -> None:
         for option, beta in (("beta_1", beta_1), ("beta_2", beta_2)):
-            # Also as float32 has it.
+            # A beta that float32 rounds to 1 would stop the moment.
             if not 0 <= np.float32(beta) < 1:
-                raise ValueError(f"expected {option} to be from 0 to below 1, received {beta}; give another.")
+                raise ValueError(f"expected {option} to be from 0 to below 1, received {beta}.")
+        # Where an element has no gradient yet, its update is divided by epsilon alone.
         if not epsilon > 0:
-            raise ValueError(
-                f"expected epsilon above 0, received {epsilon}; an element without gradient would divide by it."
-            )
+            raise ValueError(f"expected epsilon above 0, received {epsilon}.")
         super().__init__(
             learning_rate=learning_rate,
             weight_decay=weight_decay,
@@ -91,20 +92,20 @@ class LAMB(LayerwiseOptimizer):
         self.bias_correction = bool(bias_correction)
 
     def prepare_step(self, dtype: tf.DType, learning_rate: Any) -> Any:
-        """The learning rate, the scale of the direction, and epsilon."""
+        """Returns the learning rate, the scale of Adam's direction, and epsilon."""
         return super().prepare_step(dtype, learning_rate), *self._corrections(dtype)
 
     def update_variable(self, index: int, gradient: tf.Tensor, variable: Any, slots: list[Any], shared: Any) -> None:
-        """One step: moments, direction with decay, trust ratio, assignment."""
+        """Updates the moments, then moves the variable along the direction with decay, scaled by the trust ratio."""
         first, second = slots
         rate, scale, epsilon = shared
         dtype = gradient.dtype
-        # Assigned to in place further down.
+        # Read now, because the fused kernels change the variable in place further down.
         weight = tf.cast(tf.convert_to_tensor(variable), dtype)
         decay = tf.constant(self.decay_of(index), dtype)
         if fused.can_fuse(variable):
             with tf.device(variable.device):
-                # The direction comes with the sign of a step.
+                # The step is the negative of u.
                 step = fused.adam_direction(
                     -decay * weight,
                     first,
@@ -133,10 +134,10 @@ class LAMB(LayerwiseOptimizer):
         return self.trust_ratio(size, length, size / length)
 
     def _corrections(self, dtype: tf.DType) -> tuple[tf.Tensor, tf.Tensor]:
-        """What the direction is scaled by, and epsilon where moments are not corrected but the direction is.
+        """Returns the factor of Adam's direction and the epsilon that together correct the bias of both moments.
 
-        1 - beta ** step loses most of float32's digits in the first steps, so that it is worked out in float64; from
-        the betas as the moments' dtype rounds them, so that the moments' weights add up to it.
+        In the first steps 1 - beta ** step would lose most of its digits in float32, so it is computed in float64. The
+        betas are rounded to the dtype of the moments first: the weights of the moments then sum to 1 - beta ** step.
         """
         wide = tf.float64
         if self.bias_correction:
@@ -149,7 +150,7 @@ class LAMB(LayerwiseOptimizer):
         return tf.cast(root / first, dtype), tf.cast(self.epsilon * root, dtype)
 
     def get_config(self) -> dict[str, Any]:
-        """Returns all arguments."""
+        """Returns the arguments of the constructor."""
         return {
             **super().get_config(),
             "beta_1": self.beta_1,

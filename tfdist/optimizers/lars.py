@@ -1,4 +1,4 @@
-"""LARS (You et al., Large Batch Training of Convolutional Networks, 1708.03888), with the conventions of MLPerf."""
+"""LARS (You et al. 2017, Large Batch Training of Convolutional Networks, 1708.03888), with MLPerf's conventions."""
 
 from __future__ import annotations
 
@@ -15,41 +15,47 @@ from tfdist.optimizers.trust_ratio import norm
 
 @keras().utils.register_keras_serializable(package="tfdist")
 class LARS(LayerwiseOptimizer):
-    """SGD with momentum whose rate is scaled for each variable by the variable's length over its gradient's.
+    """LARS: SGD with momentum, whose learning rate for each variable is scaled by the norm of that variable.
 
-    Classic momentum, as in MLPerf: ratio = eeta * |w| / (|g| + weight_decay * |w| + epsilon), which is 1 if |w| or |g|
-    is 0; v = momentum * v + learning_rate * ratio * (g + weight_decay * w); w = w - v. Without classic momentum rate
-    and ratio are outside: v = momentum * v + g + weight_decay * w, ratio = eeta * |w| / (|v| + epsilon), w = w -
-    learning_rate * ratio * v, where nesterov takes g + momentum * v for v. Norms are in float32 for smaller floats. A
-    sparse gradient gives the step of the dense one.
+    With classic momentum, as in MLPerf, the velocity holds steps: v = momentum * v + learning_rate * ratio * (g +
+    weight_decay * w) and w -= v, with the trust ratio eeta * |w| / (|g| + weight_decay * |w| + epsilon).
+
+    Without classic momentum the velocity holds gradients: v = momentum * v + g + weight_decay * w and w -=
+    learning_rate * ratio * v, with the trust ratio eeta * |w| / (|v| + epsilon); nesterov replaces v by g +
+    weight_decay * w + momentum * v in the step and its ratio.
+
+    The trust ratio is 1 if either norm is 0. For float16 and bfloat16, norms are computed in float32. A sparse gradient
+    gives the same step as the dense gradient.
 
     Args:
         learning_rate: a number or a LearningRateSchedule.
-        momentum: from 0 to below 1.
-        eeta: trust coefficient, how much of its length a variable moves at a rate of 1.
-        epsilon: added to the denominator of the ratio.
-        weight_decay: times the variable, inside the trust ratio.
-        nesterov: whether the gradient is looked at ahead.
-        classic_momentum: whether the velocity holds steps, with the rate they had, or gradients.
-        exclude_from_weight_decay: regular expressions over the paths of variables, such as "sequential/dense/bias";
-            those in which one is found have no decay.
-        exclude_from_adaptation: the same for the trust ratio; None takes those of exclude_from_weight_decay, []
-            excludes nothing.
-        min_trust_ratio: lower bound, None for none.
-        max_trust_ratio: upper bound, None for none.
-        name: of the optimizer.
-        **options: of Keras's Optimizer, such as clipnorm, global_clipnorm or use_ema.
+        momentum: share of the velocity that is kept, from 0 to below 1.
+        eeta: trust coefficient: about the share of its norm that a variable moves in a step, at a learning rate of 1.
+        epsilon: number that is added to the denominator of the trust ratio.
+        weight_decay: factor of the variable in its decay, which the trust ratio scales too.
+        nesterov: whether to use Nesterov's momentum.
+        classic_momentum: whether the velocity holds steps, each with the learning rate of its time, or gradients.
+        exclude_from_weight_decay: regular expressions that are searched for in the paths of the variables, such as
+            "sequential/dense/bias"; a variable that matches has no decay.
+        exclude_from_adaptation: regular expressions for variables without trust ratio; None uses the patterns of
+            exclude_from_weight_decay, [] excludes no variable.
+        min_trust_ratio: lower bound of the trust ratio, or None.
+        max_trust_ratio: upper bound of the trust ratio, or None.
+        name: name of the optimizer.
+        **options: arguments of Keras's Optimizer, such as clipnorm, global_clipnorm or use_ema.
 
     Raises:
-        ValueError: for options out of range, patterns that are a bare string or are found in no path, and variables in
-            shards, as parameter servers with a variable_partitioner have them.
+        ValueError: for options out of range, patterns that are a bare string, a pattern that no path matches, and
+            variables in shards, as parameter servers with a variable_partitioner hold them.
+
+    Source: You et al. 2017 (1708.03888); the reference implementation of MLPerf for classic momentum.
 
     Example:
         >>> import tensorflow as tf
         >>> from tfdist.optimizers import LARS
         >>> weight = tf.Variable([3.0, 4.0])
         >>> _ = LARS(1.0, eeta=0.1).apply_gradients([(tf.constant([2.0, 0.0]), weight)])
-        >>> weight.numpy().tolist()  # a tenth of its length, 5
+        >>> weight.numpy().tolist()  # the step has a tenth of the norm, 5
         [2.5, 4.0]
     """
 
@@ -73,11 +79,9 @@ class LARS(LayerwiseOptimizer):
         **options: Any,
     ) -> None:
         if not 0 <= momentum < 1:
-            raise ValueError(f"expected momentum to be from 0 to below 1, received {momentum}; give another.")
+            raise ValueError(f"expected momentum to be from 0 to below 1, received {momentum}.")
         if not eeta > 0 or not epsilon >= 0:
-            raise ValueError(
-                f"expected eeta above 0 and epsilon of 0 or more, received {eeta} and {epsilon}; give others."
-            )
+            raise ValueError(f"expected eeta above 0 and epsilon of 0 or more, received {eeta} and {epsilon}.")
         super().__init__(
             learning_rate=learning_rate,
             weight_decay=weight_decay,
@@ -92,7 +96,7 @@ class LARS(LayerwiseOptimizer):
         self.nesterov, self.classic_momentum = bool(nesterov), bool(classic_momentum)
 
     def update_variable(self, index: int, gradient: tf.Tensor, variable: Any, slots: list[Any], shared: Any) -> None:
-        """One step: trust ratio, velocity, assignment."""
+        """Scales the learning rate by the trust ratio, then updates the velocity and the variable."""
         (velocity,) = slots
         rate, dtype = shared, gradient.dtype
         weight = tf.cast(tf.convert_to_tensor(variable), dtype)
@@ -113,7 +117,7 @@ class LARS(LayerwiseOptimizer):
     def _classic_step(
         self, index: int, gradient: tf.Tensor, variable: Any, velocity: Any, weight: tf.Tensor, rate: tf.Tensor
     ) -> None:
-        """V = momentum * v - rate * (g + decay * w), w = w + v."""
+        """Computes v = momentum * v - rate * (g + decay * w) and w = w + v; the velocity has the sign of a step."""
         dtype, decay = gradient.dtype, self.decay_of(index)
         if not fused.can_fuse(variable):
             gradient = self._decayed(index, gradient, weight)
@@ -124,7 +128,7 @@ class LARS(LayerwiseOptimizer):
             return
         done: Any = None
         if decay and self.momentum and not self.nesterov:
-            # The kernel knows no decay: put into the velocity before, it needs no gradient of its own.
+            # The kernel has no decay. Added to the velocity first, the decay costs no copy of the gradient.
             done = fused.add_scaled(velocity, -rate * (decay / self.momentum), weight)
         else:
             gradient = self._decayed(index, gradient, weight)
@@ -147,15 +151,15 @@ class LARS(LayerwiseOptimizer):
         if not self.is_adapted(index):
             return tf.ones([], weight.dtype)
         size, length = norm(weight), norm(measured)
-        # What is nothing costs nothing: a small variable's step is mostly what its operations cost.
+        # Terms that are 0 are left out: the time of a small variable's step is mostly the number of its operations.
         divisor = length + decay * size if decay else length
         divisor = divisor + self.epsilon if self.epsilon else divisor
-        # The squares of 1e20 are beyond float32: an infinite norm makes no number here, not a step of 0.
+        # Squares overflow float32 from about 1e19: an infinite norm gives NaN, which shows, and not a step of 0.
         quotient = tf.where(tf.math.is_finite(length), self.eeta * size / divisor, float("nan"))
         return self.trust_ratio(size, length, quotient)
 
     def get_config(self) -> dict[str, Any]:
-        """Returns all arguments."""
+        """Returns the arguments of the constructor."""
         return {
             **super().get_config(),
             "momentum": self.momentum,

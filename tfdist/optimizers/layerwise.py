@@ -1,4 +1,4 @@
-"""What LAMB and LARS share: who is excluded from what, and the bounds of the trust ratio."""
+"""LayerwiseOptimizer: the exclusions and the bounds of the trust ratio that LAMB and LARS share."""
 
 from __future__ import annotations
 
@@ -14,21 +14,22 @@ from tfdist.optimizers.trust_ratio import bounded, check_bounds, quotient_or_one
 
 
 class LayerwiseOptimizer(DecayingOptimizer):
-    """An optimizer that moves each variable in proportion to the variable's norm.
+    """Base of optimizers that move each variable in proportion to the norm of the variable.
 
     Args:
         learning_rate: a number or a LearningRateSchedule.
-        weight_decay: times the variable, inside the trust ratio.
-        exclude_from_weight_decay: regular expressions; variables in whose path one is found have no decay.
-        exclude_from_adaptation: the same for the trust ratio; None takes those of exclude_from_weight_decay, []
-            excludes nothing.
-        min_trust_ratio: lower bound, None for none.
-        max_trust_ratio: upper bound, None for none.
-        name: of the optimizer.
-        **options: of Keras's Optimizer.
+        weight_decay: factor of the variable in its decay, which the trust ratio scales too.
+        exclude_from_weight_decay: regular expressions that are searched for in the paths of the variables; a variable
+            that matches has no decay.
+        exclude_from_adaptation: regular expressions for variables without trust ratio; None uses the patterns of
+            exclude_from_weight_decay, [] excludes no variable.
+        min_trust_ratio: lower bound of the trust ratio, or None.
+        max_trust_ratio: upper bound of the trust ratio, or None.
+        name: name of the optimizer.
+        **options: arguments of Keras's Optimizer.
 
     Raises:
-        ValueError: for patterns that are a string or are found nowhere, for bounds that exclude each other, and for
+        ValueError: for patterns that are a string, a pattern that no path matches, bounds that exclude each other, and
             variables in shards.
     """
 
@@ -57,11 +58,11 @@ class LayerwiseOptimizer(DecayingOptimizer):
         self._unadapted: frozenset[int] = frozenset()
 
     def check_variables(self, variables: list[Any], paths: list[str]) -> None:
-        """Resolves the exclusions, and refuses variables whose norm is not that of one tensor."""
+        """Finds the variables that the exclusions match; refuses shards, whose norms are not that of the variable."""
         for variable, path in zip(variables, paths, strict=True):
             if is_shard(variable):
                 raise ValueError(
-                    f"expected whole variables, received {path!r} in shards, of which each has a norm of its own; "
+                    f"expected whole variables, received {path!r} in shards, whose norms are not that of the variable; "
                     "create the strategy without variable_partitioner."
                 )
         super().check_variables(variables, paths)
@@ -72,24 +73,24 @@ class LayerwiseOptimizer(DecayingOptimizer):
         )
 
     def is_adapted(self, index: int) -> bool:
-        """Whether a variable has a trust ratio."""
+        """Returns whether a variable has a trust ratio."""
         return index not in self._unadapted
 
     def trust_ratio(self, weight: tf.Tensor, other: tf.Tensor, quotient: tf.Tensor) -> tf.Tensor:
-        """Returns the quotient within its bounds, or 1 where one of the norms is 0."""
+        """Returns the quotient within the bounds, or 1 where one of the norms is 0."""
         return quotient_or_one(weight, other, bounded(quotient, self.min_trust_ratio, self.max_trust_ratio))
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Any:
-        """Returns the optimizer of a config: of this class in either Keras, or of TensorFlow Addons' LAMB.
+        """Returns the optimizer of a config of this class, written by either Keras, or of TensorFlow Addons' LAMB.
 
         Raises:
-            ValueError: for a config of TensorFlow Addons that asks for its own decay of the learning rate.
+            ValueError: for a config of TensorFlow Addons with a decay of the learning rate.
         """
         return super().from_config(_translated(config), custom_objects)
 
     def get_config(self) -> dict[str, Any]:
-        """Returns all arguments."""
+        """Returns the arguments of the constructor."""
         adaptation = self.exclude_from_adaptation
         return {
             **super().get_config(),
@@ -100,13 +101,16 @@ class LayerwiseOptimizer(DecayingOptimizer):
 
 
 def _translated(config: dict[str, Any]) -> dict[str, Any]:
-    """Returns a config of this class, from one of TensorFlow Addons."""
+    """Returns a config with the names of this class, from a config with the names of TensorFlow Addons."""
     config = dict(config)
     if "weight_decay_rate" in config:
         config["weight_decay"] = config.pop("weight_decay_rate")
     if "exclude_from_layer_adaptation" in config:
-        # There an empty list means None.
+        # TensorFlow Addons treats an empty list as None.
         config["exclude_from_adaptation"] = config.pop("exclude_from_layer_adaptation") or None
-    if config.pop("decay", 0.0):
-        raise ValueError("expected no decay of the learning rate in a config, received one; give a schedule instead.")
+    decay = config.pop("decay", 0.0)
+    if decay:
+        raise ValueError(
+            f"expected no decay of the learning rate in a config, received decay={decay}; use a LearningRateSchedule."
+        )
     return config

@@ -1,4 +1,4 @@
-"""SGD with momentum that a changing learning rate does not disturb (Goyal et al., 1706.02677, remark 3)."""
+"""SGD with momentum correction (Goyal et al. 2017, 1706.02677, remark 3): an old learning rate has no after-effect."""
 
 from __future__ import annotations
 
@@ -14,23 +14,26 @@ from tfdist.optimizers.decaying import DecayingOptimizer
 
 @keras().utils.register_keras_serializable(package="tfdist")
 class MomentumCorrectedSGD(DecayingOptimizer):
-    """SGD whose momentum holds gradients, not steps: v = momentum * v + g, w = w - rate * v.
+    """SGD whose velocity holds gradients, not steps: v = momentum * v + g, w -= learning_rate * v.
 
-    Keras's SGD keeps the learning rate in its velocity, so that after a change the old rate goes on for 1 / (1 -
-    momentum) steps; Goyal et al. correct it by the quotient of the rates, which is this. With a constant rate both are
-    the same.
+    The velocity of Keras's SGD holds the learning rate, so that after a change the old rate acts on for about
+    1 / (1 - momentum) steps. Goyal et al. correct the velocity by the quotient of the two rates, which is equivalent to
+    the formula above. With a constant learning rate both optimizers make the same steps.
 
     Args:
         learning_rate: a number or a LearningRateSchedule.
-        momentum: from 0 to below 1.
-        nesterov: whether the gradient is looked at ahead.
-        weight_decay: times the variable, added to its gradient.
-        exclude_from_weight_decay: regular expressions; variables in whose path one is found have no decay.
-        name: of the optimizer.
-        **options: of Keras's Optimizer, such as clipnorm or global_clipnorm.
+        momentum: share of the velocity that is kept, from 0 to below 1.
+        nesterov: whether to use Nesterov's momentum.
+        weight_decay: factor of the variable in its decay, which is added to the gradient.
+        exclude_from_weight_decay: regular expressions that are searched for in the paths of the variables; a variable
+            that matches has no decay.
+        name: name of the optimizer.
+        **options: arguments of Keras's Optimizer, such as clipnorm or global_clipnorm.
 
     Raises:
-        ValueError: for a momentum out of range, and for patterns as in LAMB.
+        ValueError: for options out of range, patterns that are a bare string, and a pattern that no path matches.
+
+    Source: Goyal et al. 2017 (1706.02677), remark 3 and equation 9.
 
     Example:
         >>> import tensorflow as tf
@@ -55,7 +58,7 @@ class MomentumCorrectedSGD(DecayingOptimizer):
         **options: Any,
     ) -> None:
         if not 0 <= momentum < 1:
-            raise ValueError(f"expected momentum to be from 0 to below 1, received {momentum}; give another.")
+            raise ValueError(f"expected momentum to be from 0 to below 1, received {momentum}.")
         super().__init__(
             learning_rate=learning_rate,
             weight_decay=weight_decay,
@@ -66,7 +69,7 @@ class MomentumCorrectedSGD(DecayingOptimizer):
         self.momentum, self.nesterov = float(momentum), bool(nesterov)
 
     def update_variable(self, index: int, gradient: tf.Tensor, variable: Any, slots: list[Any], shared: Any) -> None:
-        """Adds gradient and decay to the velocity, then moves by rate times velocity."""
+        """Adds gradient and decay to the velocity, then moves the variable by learning rate times velocity."""
         (velocity,) = slots
         rate, dtype = shared, gradient.dtype
         weight = tf.cast(tf.convert_to_tensor(variable), dtype)
@@ -90,7 +93,7 @@ class MomentumCorrectedSGD(DecayingOptimizer):
         variable.assign(tf.cast(weight - rate * direction, variable.dtype))
 
     def get_config(self) -> dict[str, Any]:
-        """Returns all arguments."""
+        """Returns the arguments of the constructor."""
         return {
             **super().get_config(),
             "momentum": self.momentum,

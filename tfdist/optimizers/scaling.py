@@ -1,4 +1,4 @@
-"""Learning rates for large batches, and epochs as steps: pure functions of numbers."""
+"""Learning-rate scaling, and the conversion of epochs to steps: pure functions of numbers."""
 
 from __future__ import annotations
 
@@ -10,19 +10,23 @@ RULES = ("linear", "sqrt")
 def scale_learning_rate(
     learning_rate: float, *, global_batch_size: int, base_batch_size: int = 256, rule: str = "linear"
 ) -> float:
-    """Returns the learning rate for a global batch, from the one that suits a smaller batch.
+    """Returns the learning rate for a global batch size, given the rate that suits another batch size.
 
-    The linear rule keeps the distance gone in an epoch (Goyal et al., 1706.02677), for SGD and LARS; the square-root
-    rule keeps the variance of that distance (Krizhevsky, 1404.5997), for Adam and LAMB (1904.00962).
+    The linear rule multiplies the rate by global_batch_size / base_batch_size, so that the weights move as far in an
+    epoch; it is usual for SGD and LARS. The square-root rule multiplies by the square root of that quotient, so that
+    the variance of the movement stays the same; it is usual for Adam and LAMB.
 
     Args:
-        learning_rate: that suits base_batch_size.
-        global_batch_size: records a step over all replicas.
-        base_batch_size: records a step at which learning_rate was found good.
-        rule: linear or sqrt.
+        learning_rate: learning rate that suits base_batch_size.
+        global_batch_size: records of a step over all replicas.
+        base_batch_size: records of a step that learning_rate was found to suit.
+        rule: "linear" or "sqrt".
 
     Raises:
-        ValueError: for an unknown rule, a batch below 1, or a rate that is not above 0.
+        ValueError: for an unknown rule, a batch size below 1, or a rate that is not above 0.
+
+    Source: Goyal et al. 2017 (1706.02677) for the linear rule; Krizhevsky 2014 (1404.5997) and, for LAMB, You et al.
+    2019 (1904.00962) for the square-root rule.
 
     Example:
         >>> from tfdist.optimizers import scale_learning_rate
@@ -32,26 +36,26 @@ def scale_learning_rate(
         0.2
     """
     if rule not in RULES:
-        raise ValueError(f"expected rule to be one of {', '.join(RULES)}, received {rule!r}; choose one of them.")
+        raise ValueError(f"expected rule to be one of {', '.join(RULES)}, received {rule!r}.")
     for name, size in (("global_batch_size", global_batch_size), ("base_batch_size", base_batch_size)):
         if size < 1:
-            raise ValueError(f"expected {name} to be at least 1, received {size}; give the records of a step.")
+            raise ValueError(f"expected {name} to be at least 1, received {size}.")
     if not learning_rate > 0:
-        raise ValueError(f"expected learning_rate to be above 0, received {learning_rate}; give another.")
+        raise ValueError(f"expected learning_rate to be above 0, received {learning_rate}.")
     factor = global_batch_size / base_batch_size
     return learning_rate * (factor if rule == "linear" else math.sqrt(factor))
 
 
 def steps_per_epoch(records: int, *, global_batch_size: int, drop_remainder: bool = False) -> int:
-    """Returns how many steps go through all records once.
+    """Returns the number of steps that read every record once.
 
     Args:
-        records: of an epoch.
-        global_batch_size: records a step over all replicas.
+        records: number of records of an epoch.
+        global_batch_size: records of a step over all replicas.
         drop_remainder: whether a last batch that is not full is left out.
 
     Raises:
-        ValueError: if there are not enough for a step.
+        ValueError: if the records are too few for one step.
 
     Example:
         >>> from tfdist.optimizers import steps_per_epoch
@@ -59,7 +63,7 @@ def steps_per_epoch(records: int, *, global_batch_size: int, drop_remainder: boo
         235
     """
     if global_batch_size < 1:
-        raise ValueError(f"expected global_batch_size to be at least 1, received {global_batch_size}; give another.")
+        raise ValueError(f"expected global_batch_size to be at least 1, received {global_batch_size}.")
     steps = records // global_batch_size if drop_remainder else -(-records // global_batch_size)
     if steps < 1:
         raise ValueError(
@@ -69,14 +73,14 @@ def steps_per_epoch(records: int, *, global_batch_size: int, drop_remainder: boo
 
 
 def epochs_to_steps(epochs: float, *, steps_per_epoch: float) -> int:
-    """Returns the steps of a number of epochs, rounded.
+    """Returns the number of steps in a number of epochs, rounded.
 
     Args:
-        epochs: need not be whole.
-        steps_per_epoch: updates of an epoch; not whole where several batches make one.
+        epochs: number of epochs, whole or a fraction.
+        steps_per_epoch: updates of an epoch, a fraction where several batches are accumulated for an update.
 
     Raises:
-        ValueError: for fewer than 0 epochs, and for no steps.
+        ValueError: for fewer than 0 epochs, and for steps_per_epoch that is not above 0.
 
     Example:
         >>> from tfdist.optimizers import epochs_to_steps
@@ -85,7 +89,6 @@ def epochs_to_steps(epochs: float, *, steps_per_epoch: float) -> int:
     """
     if not epochs >= 0 or not steps_per_epoch > 0:
         raise ValueError(
-            f"expected epochs of 0 or more and steps_per_epoch above 0, received {epochs} and {steps_per_epoch}; "
-            "give others."
+            f"expected epochs of 0 or more and steps_per_epoch above 0, received {epochs} and {steps_per_epoch}."
         )
     return round(epochs * steps_per_epoch)

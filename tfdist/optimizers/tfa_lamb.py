@@ -1,4 +1,4 @@
-"""LAMB of TensorFlow Addons, by name: for programs that want its numbers on the leg that has it."""
+"""The LAMB of TensorFlow Addons, for programs that need its exact numbers where TensorFlow Addons is installed."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ def tfa_lamb(learning_rate: Any, **options: Any) -> Any:
 
     Args:
         learning_rate: a number or a LearningRateSchedule.
-        **options: of that optimizer.
+        **options: arguments of that optimizer.
 
     Raises:
-        ValueError: if TensorFlow Addons is not installed, or exclusions are given as [] for its adaptation, which it
-            takes for those of the decay.
+        ValueError: if TensorFlow Addons is not installed, and for exclude_from_layer_adaptation=[], which TensorFlow
+            Addons replaces by the patterns of exclude_from_weight_decay.
     """
     try:
         import tensorflow_addons
     except ImportError as error:
         raise ValueError(
-            f"expected TensorFlow Addons for tfa_lamb, received {error}; pip install 'tfdist[addons]', or take lamb."
+            f"expected TensorFlow Addons for tfa_lamb, received {error}; pip install 'tfdist[addons]', or use lamb."
         ) from error
     if options.get("exclude_from_layer_adaptation") == [] and options.get("exclude_from_weight_decay"):
         raise ValueError(
-            "expected exclude_from_layer_adaptation that tfa_lamb keeps to, received [], which it takes for "
-            f"{options['exclude_from_weight_decay']}; take lamb."
+            "expected exclude_from_layer_adaptation to hold patterns for tfa_lamb, received [], which TensorFlow "
+            f"Addons replaces by {options['exclude_from_weight_decay']}; use lamb."
         )
     return tensorflow_addons.optimizers.LAMB(learning_rate, **options)

@@ -1,4 +1,4 @@
-"""The trust ratio of LAMB and LARS: how far a variable moves is in proportion to its norm."""
+"""The trust ratio of LAMB and LARS, which makes the step of a variable proportional to the norm of the variable."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tfdist.optimizers.fused import under_xla
 
 
 def norm(value: tf.Tensor) -> tf.Tensor:
-    """Returns the Euclidean norm of all elements, a scalar; in float32 for smaller floats.
+    """Returns the Euclidean norm of all elements as a scalar, in float32 for float16 and bfloat16.
 
     Example:
         >>> import tensorflow as tf
@@ -20,22 +20,22 @@ def norm(value: tf.Tensor) -> tf.Tensor:
         value = tf.cast(value, tf.float32)
     if not under_xla():
         return tf.sqrt(2 * tf.nn.l2_loss(value))
-    # On CPU, XLA adds up along the last dimension one element after another, along the others many at a time.
+    # On CPU, XLA sums the last dimension one element after another and the other dimensions many elements at a time.
     leading = list(range(value.shape.rank - 1)) if value.shape.rank else []
     return tf.sqrt(tf.reduce_sum(tf.reduce_sum(tf.square(value), leading)))
 
 
 def bounded(ratio: tf.Tensor, low: float | None, high: float | None) -> tf.Tensor:
-    """Returns the ratio within its bounds, of which None is none."""
+    """Returns the ratio within its bounds; a bound of None does not limit it."""
     if low is not None:
         ratio = tf.maximum(ratio, tf.cast(low, ratio.dtype))
     return ratio if high is None else tf.minimum(ratio, tf.cast(high, ratio.dtype))
 
 
 def quotient_or_one(weight: tf.Tensor, other: tf.Tensor, quotient: tf.Tensor) -> tf.Tensor:
-    """Returns the quotient where both norms are above zero, else 1: what has no size yet moves as without adaptation.
+    """Returns the quotient where both norms are above 0, else 1: a variable of zeros moves as without a trust ratio.
 
-    A norm that is not a number gives a quotient that is none, so that it does not pass for a small step.
+    A norm that is NaN gives a ratio that is NaN, so that it is not mistaken for a small step.
     """
     return tf.where(tf.equal(tf.minimum(weight, other), 0), tf.ones([], quotient.dtype), quotient)
 
@@ -43,6 +43,4 @@ def quotient_or_one(weight: tf.Tensor, other: tf.Tensor, quotient: tf.Tensor) ->
 def check_bounds(low: float | None, high: float | None) -> None:
     """Raises ValueError for bounds that no ratio can keep."""
     if (low is not None and low < 0) or (high is not None and high <= (low or 0)):
-        raise ValueError(
-            f"expected 0 <= min_trust_ratio < max_trust_ratio, received {low} and {high}; leave out what is not needed."
-        )
+        raise ValueError(f"expected 0 <= min_trust_ratio < max_trust_ratio, received {low} and {high}.")

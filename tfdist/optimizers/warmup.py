@@ -1,4 +1,4 @@
-"""LinearWarmup: the learning rate grows to what is asked for, over the first steps (Goyal et al., 1706.02677)."""
+"""LinearWarmup: a learning rate that ramps up over the first steps (Goyal et al. 2017, 1706.02677, section 2.2)."""
 
 from __future__ import annotations
 
@@ -12,22 +12,25 @@ from tfdist.keras_compat.version import keras
 
 @keras().utils.register_keras_serializable(package="tfdist")
 class LinearWarmup(keras().optimizers.schedules.LearningRateSchedule):  # type: ignore[misc]
-    """A learning rate that grows linearly to another one's, and then is that other one's.
+    """Ramps linearly to the wrapped rate or schedule, then follows it.
 
-    At step k, counted from 0, of the warmup the rate is the share start + (1 - start) * (k + 1) / warmup_steps of what
-    the schedule says for that step: the first step already has a rate above 0, and step `warmup_steps` - 1 has the
-    whole one. The rate depends on the step alone, so that a resumed job goes on where it was.
+    At step k of the warmup, counted from 0, the rate is the wrapped rate of that step times start + (1 - start) *
+    (k + 1) / warmup_steps. The first step thus has a rate above 0, and step warmup_steps - 1 has the full rate. The
+    rate depends on the step alone, so that a resumed training continues the ramp.
 
     Args:
-        learning_rate: a number, or a LearningRateSchedule; a float, or a float tensor from an int step.
-        warmup_steps: how many steps it takes; 0 for none.
-        start: share of the rate before the first step; with a share of 0 and `first_step_at_start` the rate of the
-            first step is 0.
-        first_step_at_start: whether the first step has the share `start`, and step `warmup_steps` the whole rate.
-        name: of the operations.
+        learning_rate: the wrapped rate: a number or a LearningRateSchedule.
+        warmup_steps: number of steps of the ramp; 0 for no warmup.
+        start: share of the wrapped rate at which the ramp starts, from 0 to 1.
+        first_step_at_start: if True, the first step has the share `start` itself, which may be 0, and step
+            `warmup_steps` is the first with the full rate.
+        name: name of the operations.
 
     Raises:
-        ValueError: for a negative number of steps, and a start outside 0 to 1.
+        ValueError: for warmup_steps that is negative or not whole, a start outside 0 to 1, and a learning rate that is
+            neither a number nor a LearningRateSchedule.
+
+    Source: Goyal et al. 2017 (1706.02677), section 2.2.
 
     Example:
         >>> from tfdist.optimizers import LinearWarmup
@@ -46,16 +49,16 @@ class LinearWarmup(keras().optimizers.schedules.LearningRateSchedule):  # type: 
     ) -> None:
         super().__init__()
         whole = isinstance(warmup_steps, numbers.Real) and not isinstance(warmup_steps, bool)
-        # Neither infinity nor what is no number has a rest of 0.
+        # The remainder of infinity and of NaN is not 0.
         if not whole or warmup_steps % 1 != 0 or warmup_steps < 0:
-            raise ValueError(f"expected warmup_steps to be 0 or more, received {warmup_steps!r}; give a whole number.")
+            raise ValueError(f"expected warmup_steps to be a whole number, 0 or more, received {warmup_steps!r}.")
         if not 0 <= start <= 1:
-            raise ValueError(f"expected start to be from 0 to 1, received {start}; it is a share of the learning rate.")
+            raise ValueError(f"expected start to be a share of the learning rate, from 0 to 1, received {start}.")
         if isinstance(learning_rate, numbers.Real) and not isinstance(learning_rate, bool):
             learning_rate = float(learning_rate)
         elif not isinstance(learning_rate, keras().optimizers.schedules.LearningRateSchedule):
             raise ValueError(
-                f"expected learning_rate to be a number or a schedule, received {learning_rate!r}; give one of them."
+                f"expected learning_rate to be a number or a LearningRateSchedule, received {learning_rate!r}."
             )
         self.learning_rate = learning_rate
         self.warmup_steps = int(warmup_steps)
@@ -69,7 +72,7 @@ class LinearWarmup(keras().optimizers.schedules.LearningRateSchedule):  # type: 
             rate = self.learning_rate(step) if callable(self.learning_rate) else self.learning_rate
             rate = tf.convert_to_tensor(rate)
             if not rate.dtype.is_floating:
-                # Schedules may be given whole numbers.
+                # A schedule of whole numbers, such as PiecewiseConstantDecay([10], [1, 2]), returns integers.
                 rate = tf.cast(rate, tf.float32)
             if not self.warmup_steps:
                 return rate
@@ -78,7 +81,7 @@ class LinearWarmup(keras().optimizers.schedules.LearningRateSchedule):  # type: 
             return rate * (self.start + (1 - self.start) * share)
 
     def get_config(self) -> dict[str, Any]:
-        """Returns all arguments."""
+        """Returns the arguments of the constructor."""
         rate = self.learning_rate
         return {
             "learning_rate": keras().optimizers.schedules.serialize(rate) if callable(rate) else rate,
@@ -90,7 +93,7 @@ class LinearWarmup(keras().optimizers.schedules.LearningRateSchedule):  # type: 
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> LinearWarmup:
-        """Returns the schedule of a config."""
+        """Returns the schedule that a config describes."""
         config = dict(config)
         if isinstance(config["learning_rate"], dict):
             config["learning_rate"] = keras().optimizers.schedules.deserialize(config["learning_rate"])

@@ -1,4 +1,4 @@
-"""How work is shared: from a ClusterConfig and options to a tf.distribute.Strategy."""
+"""Strategies: from a ClusterConfig and options to a tf.distribute.Strategy."""
 
 from tfdist._strategy_names import STRATEGY_NAMES
 from tfdist.strategies.central_storage import central_storage

@@ -1,15 +1,18 @@
-"""From AllReduceOptions to the objects that TensorFlow's strategies take; what cannot be honoured is refused."""
+"""Converts AllReduceOptions to the objects of TensorFlow's strategies, and refuses options that they cannot honour."""
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import tensorflow as tf
 
 from tfdist._log import get_logger
 from tfdist.allreduce import AllReduceOptions
+from tfdist.allreduce.deadline import SumDeadline
+from tfdist.allreduce.options import DEFAULT_TIMEOUT_SECONDS
 from tfdist.allreduce.options_of import remember_all_reduce
-from tfdist.keras_compat.optimizers.compression_needs_its_optimizer import require_distributed_optimizer
+from tfdist.allreduce.streams import warn_unless_streams
 
 _WITHIN_A_PROCESS = ("hierarchical_copy", "reduction_to_one_device")
 
@@ -18,7 +21,7 @@ def cross_device_ops(options: AllReduceOptions | None, *, num_gpus: int) -> Any:
     """Returns the tf.distribute.CrossDeviceOps of a mirrored strategy, or None for TensorFlow's own choice.
 
     Args:
-        options: what the user asked for, or None.
+        options: that the user asked for, or None.
         num_gpus: how many of the strategy's devices are GPUs.
 
     Raises:
@@ -52,8 +55,10 @@ def communication_options(
     """Returns the CommunicationOptions of a multi-worker mirrored strategy.
 
     Args:
-        options: what the user asked for, or None.
+        options: that the user asked for, or None.
         num_gpus: how many GPUs this process has.
+
+    The deadline is not among them: TensorFlow would start a sleeping thread for every collective, see SumDeadline.
 
     Raises:
         ValueError: for an option that cannot be honoured across workers.
@@ -72,7 +77,6 @@ def communication_options(
     implementation = tf.distribute.experimental.CommunicationImplementation
     return tf.distribute.experimental.CommunicationOptions(
         bytes_per_pack=options.bytes_per_pack or 0,
-        timeout_seconds=options.timeout_seconds,
         implementation={"nccl": implementation.NCCL, "ring": implementation.RING}.get(
             options.algorithm, implementation.AUTO
         ),
@@ -80,24 +84,28 @@ def communication_options(
 
 
 def with_all_reduce(
-    strategy: tf.distribute.Strategy, options: AllReduceOptions | None, *, num_gpus: int
+    strategy: tf.distribute.Strategy, options: AllReduceOptions | None, *, num_gpus: int, num_workers: int = 1
 ) -> tf.distribute.Strategy:
-    """Lets a strategy remember its options, says what "auto" is, and returns the strategy.
+    """Notes down on a strategy its options, writes what "auto" chose to the log, and returns the strategy.
 
     Args:
         strategy: mirrored or multi-worker mirrored, made with these options.
-        options: what the user asked for, or None.
+        options: that the user asked for, or None.
         num_gpus: how many of its local devices are GPUs.
+        num_workers: how many processes sum gradients.
     """
     if (options is None or options.algorithm == "auto") and strategy.num_replicas_in_sync > 1:
         get_logger().info("all-reduce: auto is %s", "nccl" if num_gpus else "ring")
-    if options is not None and options.compressor is not None:
-        require_distributed_optimizer()
-    return remember_all_reduce(strategy, options)
+    if num_workers == 1:
+        return remember_all_reduce(strategy, options)
+    warn_unless_streams(strategy)
+    seconds = (options and options.timeout_seconds) or DEFAULT_TIMEOUT_SECONDS
+    options = dataclasses.replace(options or AllReduceOptions(), timeout_seconds=seconds)
+    return remember_all_reduce(strategy, options, SumDeadline(strategy, timeout_seconds=seconds))
 
 
 def refuse_all_reduce(strategy: str, options: AllReduceOptions | None) -> None:
-    """Raises ValueError if options ask anything of a strategy that has no all-reduce to choose."""
+    """Raises ValueError if any option is set for a strategy that has no all-reduce to choose."""
     if options not in (None, AllReduceOptions(), AllReduceOptions(compression="none")):
         raise ValueError(
             f"expected no all_reduce options for the strategy {strategy}, received {options}; "

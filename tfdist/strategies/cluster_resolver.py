@@ -14,7 +14,7 @@ def cluster_resolver(cluster: ClusterConfig, *, num_gpus: int) -> tf.distribute.
     """Returns a resolver for this task of the cluster.
 
     Args:
-        cluster: where this process stands.
+        cluster: the cluster, and the task of this process in it.
         num_gpus: how many GPUs this process has.
     """
     jobs = {

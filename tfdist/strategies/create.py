@@ -1,4 +1,4 @@
-"""create_strategy: a strategy by name, or "auto" from where the program finds itself."""
+"""create_strategy: a strategy by name, or chosen from the cluster, the TPU and the devices of this process."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tfdist.strategies.tpu import tpu as tpu_strategy
 
 @dataclasses.dataclass(frozen=True)
 class Choice:
-    """What "auto" chose, and why."""
+    """The strategy that "auto" chose, and the reason."""
 
     name: str
     reason: str
@@ -32,12 +32,12 @@ class Choice:
 def choose_strategy(
     cluster: ClusterConfig, *, num_gpus: int, tpu_source: str | None, devices: int | Sequence[str] | None
 ) -> Choice:
-    """Returns which strategy suits where the program finds itself.
+    """Returns which strategy suits the cluster and the devices of this process.
 
     Args:
-        cluster: where this process stands.
-        num_gpus: how many GPUs it has.
-        tpu_source: where a TPU was found, or None.
+        cluster: the cluster, and the task of this process in it.
+        num_gpus: how many GPUs this process has.
+        tpu_source: the place where a TPU was found, or None.
         devices: the local devices that the user asked for.
 
     Example:
@@ -78,23 +78,24 @@ def create_strategy(
     all_reduce: AllReduceOptions | None = None,
     tpu: str | None = None,
     variable_partitioner: Callable | None = None,
-    startup_timeout_seconds: float = 300.0,
+    startup_timeout_seconds: float | None = None,
 ) -> tf.distribute.Strategy:
     """Returns the tf.distribute.Strategy of that name, ready for Keras.
 
-    Call it first, before any tensor, dataset or model is made. On a worker or ps of a parameter-server cluster it
-    serves and ends the process when the coordinator is done.
+    Call it before any tensor, dataset or model is made; importing TensorFlow before is fine. On a worker or ps of a
+    parameter-server cluster the call serves, and ends the process when the coordinator is done.
 
     Args:
         name: one of auto, one_device, mirrored, multi_worker_mirrored, parameter_server, central_storage, tpu. "auto"
             decides from TF_CONFIG, TPU and devices, and logs what it chose and why.
-        cluster: where this process stands; None reads TF_CONFIG.
+        cluster: the cluster, and the task of this process in it; None reads TF_CONFIG.
         devices: local devices: a number, or names such as ["CPU:0", "CPU:1"]; a number makes logical CPUs where there
             is no GPU.
         all_reduce: how gradients are summed.
         tpu: the name or grpc:// address of a TPU, or "local".
         variable_partitioner: splits variables over parameter servers (tf_keras only).
-        startup_timeout_seconds: how long to wait for the other tasks of the cluster.
+        startup_timeout_seconds: how long to wait for the other tasks of the cluster; None is 300 s. A strategy that is
+            named and waits for no other task refuses it; "auto" takes it for the case that there are other tasks.
 
     Raises:
         ValueError: for an unknown name, and for an option that the strategy cannot honour.
@@ -108,10 +109,8 @@ def create_strategy(
         1
     """
     if name not in STRATEGY_NAMES:
-        raise ValueError(
-            f"expected a strategy out of {', '.join(STRATEGY_NAMES)}, received {name!r}; choose one of them."
-        )
-    if not startup_timeout_seconds > 0:
+        raise ValueError(f"expected a strategy out of {', '.join(STRATEGY_NAMES)}, received {name!r}.")
+    if startup_timeout_seconds is not None and not startup_timeout_seconds > 0:
         raise ValueError(
             f"expected startup_timeout_seconds to be positive, received {startup_timeout_seconds!r}; "
             "leave it out for 300."
@@ -134,15 +133,18 @@ def create_strategy(
         "variable_partitioner": (variable_partitioner, ("parameter_server",)),
     }
     if by_name:
-        # "auto" has looked at the cluster, whatever it then chose.
+        # "auto" may be given them for whichever strategy it then chooses.
         options["cluster"] = (cluster, ("multi_worker_mirrored", "parameter_server"))
+        options["startup_timeout_seconds"] = (startup_timeout_seconds, ("multi_worker_mirrored", "parameter_server"))
     for option, (value, takers) in options.items():
         if value is not None and name not in takers:
             raise ValueError(
-                f"expected no {option} for the strategy {name}, received {value!r}; only {', '.join(takers)} takes it."
+                f"expected no {option} for the strategy {name}, received {value!r}; only {' and '.join(takers)} "
+                f"{'take' if len(takers) > 1 else 'takes'} it."
             )
     if name not in ("mirrored", "multi_worker_mirrored"):
         refuse_all_reduce(name, all_reduce)
+    timeout = {} if startup_timeout_seconds is None else {"startup_timeout_seconds": startup_timeout_seconds}
     match name:
         case "one_device":
             return one_device(devices=devices)
@@ -153,15 +155,6 @@ def create_strategy(
         case "tpu":
             return tpu_strategy(tpu)
         case "multi_worker_mirrored":
-            return multi_worker_mirrored(
-                cluster=cluster,
-                devices=devices,
-                all_reduce=all_reduce,
-                startup_timeout_seconds=startup_timeout_seconds,
-            )
+            return multi_worker_mirrored(cluster=cluster, devices=devices, all_reduce=all_reduce, **timeout)
         case _:
-            return parameter_server(
-                cluster=cluster,
-                variable_partitioner=variable_partitioner,
-                startup_timeout_seconds=startup_timeout_seconds,
-            )
+            return parameter_server(cluster=cluster, variable_partitioner=variable_partitioner, **timeout)

@@ -1,4 +1,4 @@
-"""Which local devices a strategy trains on: GPUs with memory growth, or as many logical CPUs as asked for."""
+"""The local devices that a strategy trains on: GPUs with memory growth, or logical CPUs."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from tfdist.strategies.first_touch import explain_late_start
 
 
 def grow_gpu_memory() -> None:
-    """Lets every GPU take memory as it is needed; must come before TensorFlow first touches them."""
+    """Lets every GPU take memory as it is needed; must be called before TensorFlow starts."""
     for gpu in tf.config.list_physical_devices("GPU"):
         try:
             tf.config.experimental.set_memory_growth(gpu, True)
         except RuntimeError as error:
-            get_logger().warning("GPU memory growth stays as it was: %s", explain_late_start(error))
+            get_logger().warning("GPU memory growth is not changed: %s", explain_late_start(error))
 
 
 def choose_devices(devices: int | Sequence[str] | None) -> list[str]:
-    """Returns the names of the local devices to train on, and makes logical CPUs where they are asked for.
+    """Returns the names of the local devices to train on, and makes logical CPUs if they are asked for.
 
     Args:
         devices: None for all GPUs, or one CPU where there is none; a number for that many GPUs, or that many logical
@@ -56,12 +56,10 @@ def choose_devices(devices: int | Sequence[str] | None) -> list[str]:
         raise ValueError("expected at least one device, received an empty list; leave it out for all of them.")
     duplicates = sorted({name for name in names if names.count(name) > 1})
     if duplicates:
-        raise ValueError(f"expected each device once, received {', '.join(duplicates)} more than once; name it once.")
+        raise ValueError(f"expected each device once, received {', '.join(duplicates)} more than once.")
     wrong = [name for name in names if name.startswith("GPU") and int(name[4:]) >= gpus]
     if wrong:
-        raise ValueError(
-            f"expected devices of this machine, which has {gpus} GPUs, received {', '.join(wrong)}; name others."
-        )
+        raise ValueError(f"expected devices of this machine, which has {gpus} GPUs, received {', '.join(wrong)}.")
     cpus = [int(name[4:]) for name in names if name.startswith("CPU")]
     if cpus:
         _make_logical_cpus(max(cpus) + 1)
@@ -71,7 +69,7 @@ def choose_devices(devices: int | Sequence[str] | None) -> list[str]:
 def _canonical(name: str) -> str:
     match = re.fullmatch(r"(?:/device:|/)?(CPU|GPU):(\d+)", name.strip(), flags=re.IGNORECASE)
     if not match:
-        raise ValueError(f"expected a device name such as 'GPU:0' or 'CPU:1', received {name!r}; write it so.")
+        raise ValueError(f"expected a device name such as 'GPU:0' or 'CPU:1', received {name!r}.")
     return f"{match[1].upper()}:{int(match[2])}"
 
 

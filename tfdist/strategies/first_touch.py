@@ -1,7 +1,7 @@
-"""Says what started TensorFlow's runtime before the strategy was built.
+"""Finds out what started TensorFlow's runtime before the strategy was made.
 
-A strategy that spans processes, and logical devices, must be configured before the first operation runs; TensorFlow
-then only says "Collective ops must be configured at program startup".
+Strategies of several processes, and logical devices, must be configured before the first operation runs. If they are
+not, TensorFlow only says "Collective ops must be configured at program startup".
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ def find_tensorflow_objects() -> list[str]:
 
 
 def explain_late_start(error: Exception) -> str:
-    """Returns one sentence on what touched TensorFlow before the strategy was built, and what to do.
+    """Returns one sentence that names the objects that started TensorFlow, and says what to do.
 
     Args:
-        error: what TensorFlow raised.
+        error: that TensorFlow raised.
     """
     found = find_tensorflow_objects()
     if not found:
@@ -69,7 +69,7 @@ def _kind(value: Any) -> str | None:
             return "the dataset"
         bases = {f"{base.__module__.split('.')[0]}.{base.__name__}" for base in type(value).__mro__}
     except Exception:
-        # A module may hold objects whose class refuses inspection; they are not what is looked for.
+        # A module may hold objects whose class refuses inspection; TensorFlow and Keras have no such classes.
         return None
     # Layer comes last: in Keras 2 a metric is a layer, and a model is one in both.
     kinds = {"Model": "the model", "Metric": "the metric", "Optimizer": "the optimizer", "Layer": "the layer"}

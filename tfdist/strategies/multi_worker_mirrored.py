@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import tensorflow as tf
 
 from tfdist._log import get_logger
 from tfdist.allreduce import AllReduceOptions
-from tfdist.cluster import ClusterConfig, wait_for_peers
-from tfdist.keras_compat.registry import prepare_keras
+from tfdist.cluster import ClusterConfig
+from tfdist.cluster.peer_startup import wait_for_peers
+from tfdist.keras_compat.devices.one_cpu_for_each_worker import on_cpus
+from tfdist.keras_compat.registry import apply_mends, prepare_keras
+from tfdist.keras_compat.version import keras_in_use
 from tfdist.strategies.all_reduce import communication_options, with_all_reduce
 from tfdist.strategies.cluster_resolver import cluster_resolver
 from tfdist.strategies.devices import choose_devices, grow_gpu_memory
@@ -66,7 +68,7 @@ def multi_worker_mirrored(
     names = _worker_devices(devices)
     num_gpus = len(tf.config.list_physical_devices("GPU"))
     options = communication_options(all_reduce, num_gpus=num_gpus)
-    if not cluster.is_distributed:
+    if not cluster.jobs:
         # An empty cluster by name, so that TensorFlow does not look for TF_CONFIG itself.
         alone = tf.distribute.cluster_resolver.SimpleClusterResolver(
             tf.train.ClusterSpec({}), num_accelerators={"GPU": num_gpus}
@@ -87,7 +89,10 @@ def multi_worker_mirrored(
             "expected the multi-worker strategy to be created before TensorFlow starts, but it has started: "
             + explain_late_start(error)
         ) from error
-    return prepare_keras(with_all_reduce(strategy, all_reduce, num_gpus=num_gpus), "multi_worker_mirrored")
+    with start_deadline(cluster, timeout_seconds=startup_timeout_seconds):
+        # Its variables are broadcast, which takes all workers.
+        strategy = with_all_reduce(strategy, all_reduce, num_gpus=num_gpus, num_workers=cluster.num_workers)
+    return prepare_keras(strategy, "multi_worker_mirrored")
 
 
 def _worker_devices(devices: int | Sequence[str] | None) -> list[str]:
@@ -105,21 +110,9 @@ def _worker_devices(devices: int | Sequence[str] | None) -> list[str]:
     return choose_devices(devices)
 
 
-@contextlib.contextmanager
-def _on_devices(names: list[str]) -> Iterator[None]:
-    """Lets the strategy that is made in the body train on several logical CPUs: TensorFlow gives it one, always."""
-    from tensorflow.python.distribute.collective_all_reduce_strategy import CollectiveAllReduceExtended
-
+def _on_devices(names: list[str]) -> contextlib.AbstractContextManager[None]:
+    """Returns the context in which the strategy is made: with several logical CPUs, on these."""
     if len(names) == 1 or names[0].startswith("GPU"):
-        yield
-        return
-    stock = CollectiveAllReduceExtended._initialize_local_devices
-
-    def local_devices(self: Any, cluster_resolver: Any, worker_device: str) -> tuple[tuple[str, ...], str]:
-        return tuple(f"{worker_device}/device:{name}" for name in names), "CPU"
-
-    CollectiveAllReduceExtended._initialize_local_devices = local_devices
-    try:
-        yield
-    finally:
-        CollectiveAllReduceExtended._initialize_local_devices = stock
+        return contextlib.nullcontext()
+    apply_mends("multi_worker_mirrored", keras_in_use(), None)
+    return on_cpus(names)

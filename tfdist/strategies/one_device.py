@@ -1,4 +1,4 @@
-"""OneDevice: everything on one device; what every other strategy is compared with."""
+"""OneDevice: everything on one device; the reference that every other strategy is compared with."""
 
 from __future__ import annotations
 

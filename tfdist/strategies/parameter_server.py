@@ -1,7 +1,7 @@
 """ParameterServer: variables on the ps tasks, steps run asynchronously on the workers, one coordinator.
 
-The coordinator runs the user's program; on a worker or a ps the same program ends up in `parameter_server()`, which
-serves there and ends the process when the coordinator is done.
+The coordinator runs the user's program. On a worker or a ps the same program calls `parameter_server()`, which serves and
+ends the process when the coordinator is done.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ from typing import Any
 import tensorflow as tf
 
 from tfdist._log import get_logger
-from tfdist.cluster import ClusterConfig, wait_for_peers, wait_until_gone
+from tfdist.cluster import ClusterConfig
+from tfdist.cluster.peer_shutdown import wait_until_gone
+from tfdist.cluster.peer_startup import wait_for_peers
 from tfdist.cluster.tasks import CHIEF_JOBS
 from tfdist.keras_compat.parameter_server.variable_partitioner import check_variable_partitioner
 from tfdist.keras_compat.registry import prepare_keras
@@ -22,14 +24,14 @@ from tfdist.strategies.cluster_resolver import cluster_resolver
 from tfdist.strategies.devices import grow_gpu_memory
 from tfdist.strategies.start_deadline import start_deadline
 
-# A server with as many inter-op threads as cores starves on a small machine: its RPCs wait for each other.
+# With only as many inter-op threads as cores, the RPCs of a server on a small machine wait for each other.
 _MIN_INTER_OP_THREADS = 8
 
 
 class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
-    """TensorFlow's ParameterServerStrategy, which remembers what a distributed dataset was made from.
+    """TensorFlow's ParameterServerStrategy, with the dataset or the dataset function kept on distributed datasets.
 
-    `fit` needs the dataset or the dataset function itself: on this strategy TensorFlow builds it anew on every worker.
+    `fit` needs them: on this strategy TensorFlow builds the dataset anew on every worker.
     """
 
     def distribute_datasets_from_function(self, dataset_fn: Callable, options: Any = None) -> Any:

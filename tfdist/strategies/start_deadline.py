@@ -1,4 +1,4 @@
-"""A deadline for TensorFlow's own start-up, which waits for its peers without bound and cannot be interrupted."""
+"""A deadline for TensorFlow's own start-up, which waits for other tasks without bound and cannot be interrupted."""
 
 from __future__ import annotations
 
@@ -8,20 +8,21 @@ import sys
 import threading
 from collections.abc import Iterator
 
-from tfdist.cluster import ClusterConfig, probe_peers
+from tfdist.cluster import ClusterConfig
+from tfdist.cluster.peer_startup import probe_peers
 
 _EXIT_CODE = 70
 
 
 @contextlib.contextmanager
 def start_deadline(cluster: ClusterConfig, *, timeout_seconds: float) -> Iterator[None]:
-    """Ends the process, saying which peers do not answer, if the body takes longer than the deadline.
+    """Ends the process and says which tasks do not answer, if the body takes longer than the deadline.
 
-    The body blocks inside TensorFlow, where no exception can be raised, so that the process has to end: another
-    worker that died during start-up would otherwise be waited for for ever, in silence.
+    The body blocks inside TensorFlow, where no exception can be raised, so that the process has to end. Otherwise it
+    would wait for ever, in silence, for a worker that died during start-up.
 
     Args:
-        cluster: where this process stands.
+        cluster: the cluster, and the task of this process in it.
         timeout_seconds: how long the body may take.
     """
     timer = threading.Timer(timeout_seconds, _give_up, (cluster, timeout_seconds))

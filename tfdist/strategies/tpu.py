@@ -16,7 +16,7 @@ def tpu(name: str | None = None) -> tf.distribute.Strategy:
             its grpc:// address.
 
     Raises:
-        RuntimeError: if there is none; says what was looked for.
+        RuntimeError: if there is none; the message names the places that were searched.
 
     Example:
         >>> from tfdist.strategies import tpu

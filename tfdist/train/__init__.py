@@ -1,4 +1,4 @@
-"""The ready program: trains a model on any strategy, told by flags; written to be read and copied.
+"""The ready program `tfdist train`: trains a model on any strategy, as its flags say; written to be read and copied.
 
 `tfdist train --help` lists the flags, and imports no TensorFlow.
 """

@@ -9,7 +9,15 @@ from tfdist.saving import save_model
 
 
 class StepTimer(keras().callbacks.Callback):  # type: ignore[misc]
-    """Measures the rate of steps, without the first, which traces the graph, and without what lies between epochs."""
+    """Measures the steps per second of training.
+
+    The first step of an epoch is not counted, since it may trace the graph, nor is the time between epochs.
+
+    Example:
+        >>> from tfdist.train.callbacks import StepTimer
+        >>> StepTimer().steps_per_second
+        0.0
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -18,11 +26,11 @@ class StepTimer(keras().callbacks.Callback):  # type: ignore[misc]
         self._last: float | None = None
 
     def on_epoch_begin(self, epoch: int, logs: dict | None = None) -> None:
-        """Starts the clock anew."""
+        """Restarts the clock."""
         self._last = None
 
     def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
-        """Counts a step, from the end of the one before."""
+        """Counts a step, measured from the end of the step before."""
         now = time.perf_counter()
         if self._last is not None:
             self._steps += 1
@@ -31,17 +39,21 @@ class StepTimer(keras().callbacks.Callback):  # type: ignore[misc]
 
     @property
     def steps_per_second(self) -> float:
-        """Steps a second, or 0 before two steps of one epoch have been made."""
+        """Steps per second, or 0 until an epoch has had two steps."""
         return self._steps / self._seconds if self._seconds else 0.0
 
 
 class ChiefCheckpoint(keras().callbacks.Callback):  # type: ignore[misc]
-    """Saves the model after every epoch to one file, which the chief writes and every worker takes part in."""
+    """Saves the model after every epoch to one file; the chief writes it, and every worker has to use the callback.
+
+    Args:
+        path: name of the file, ending in .keras.
+    """
 
     def __init__(self, path: str) -> None:
         super().__init__()
         self._path = path
 
     def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
-        """Replaces the checkpoint."""
+        """Replaces the file by the model of this epoch."""
         save_model(self.model, self._path)

@@ -1,4 +1,4 @@
-"""Command line of `tfdist train`: parses the flags before TensorFlow is imported, so that mistakes show at once."""
+"""Command line of `tfdist train`: checks the flags before TensorFlow is imported, so that mistakes show at once."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import time
 
 from absl import flags
 
+from tfdist._optimizer_names import TAKERS, alternatives
 from tfdist.flags import GROUPS, define_flags
 
 
@@ -15,7 +16,12 @@ def main(argv: list[str]) -> int:
     """Runs `tfdist train` and returns its exit code.
 
     Args:
-        argv: the arguments after `tfdist train`; `--flagfile=FILE` reads more from a file.
+        argv: the arguments after `tfdist train`; `--flagfile=FILE` reads further flags from a file.
+
+    Example:
+        >>> from tfdist.train import main
+        >>> main(["--epochs=0"])  # after a line on stderr that says why
+        2
     """
     started = time.time()
     values = flags.FlagValues()
@@ -41,7 +47,7 @@ def main(argv: list[str]) -> int:
     try:
         return run(values, started=started)
     except ValueError as error:
-        # A sentence of tfdist's about what was given; others come with where they arose.
+        # Refusals of tfdist are printed as a sentence; other errors keep their traceback.
         if not str(error).startswith("expected "):
             raise
         print(f"tfdist train: {error}", file=sys.stderr)
@@ -52,7 +58,19 @@ def check_flags(values: flags.FlagValues) -> None:
     """Raises ValueError for flags that contradict each other.
 
     Args:
-        values: parsed flags.
+        values: parsed flags of all groups.
+
+    Example:
+        >>> from absl import flags
+        >>> from tfdist.flags import define_flags
+        >>> from tfdist.train.cli import check_flags
+        >>> values = flags.FlagValues()
+        >>> define_flags(flag_values=values)
+        >>> _ = values(["train", "--optimizer=adam", "--eeta=0.02"])
+        >>> check_flags(values)
+        Traceback (most recent call last):
+        ...
+        ValueError: expected no --eeta with --optimizer=adam, received 0.02; leave it out, or use lars.
     """
     needed = {
         "tfrecord": ("train_files", "eval_files", "image_shape", "num_classes"),
@@ -67,27 +85,19 @@ def check_flags(values: flags.FlagValues) -> None:
             )
         if not given and name in takes:
             raise ValueError(f"expected --{name} with --data={values.data}, received none; add it.")
-    for name, takers in (
-        ("momentum", ("sgd", "lars")),
-        ("weight_decay", ("sgd", "adamw", "lars", "lamb", "tfa_lamb")),
-        ("exclude_from_weight_decay", ("sgd", "lars", "lamb", "tfa_lamb")),
-        ("exclude_from_adaptation", ("lars", "lamb")),
-        ("eeta", ("lars",)),
-    ):
+    for name, takers in TAKERS.items():
         if values[name].present and values.optimizer not in takers:
             raise ValueError(
                 f"expected no --{name} with --optimizer={values.optimizer}, received {values[name].value}; "
-                f"only {', '.join(takers)} take it, leave it out."
+                f"leave it out, or use {alternatives(takers)}."
             )
     if values.warmup_epochs > values.epochs:
-        raise ValueError(
-            f"expected --warmup_epochs up to --epochs={values.epochs}, received {values.warmup_epochs}; shorten it."
-        )
+        raise ValueError(f"expected --warmup_epochs up to --epochs={values.epochs}, received {values.warmup_epochs}.")
     if values.momentum == 1:
-        raise ValueError("expected --momentum below 1, received 1.0; give another.")
+        raise ValueError("expected --momentum below 1, received 1.0.")
     if values.optimizer == "tfa_lamb" and importlib.util.find_spec("tensorflow_addons") is None:
         raise ValueError(
-            "expected TensorFlow Addons for --optimizer=tfa_lamb, found none; pip install 'tfdist[addons]', or take "
+            "expected TensorFlow Addons for --optimizer=tfa_lamb, found none; pip install 'tfdist[addons]', or use "
             "lamb."
         )
     if values["base_batch_size"].present and values.learning_rate_scaling == "none":
@@ -110,7 +120,13 @@ def check_flags(values: flags.FlagValues) -> None:
 
 
 def usage() -> str:
-    """Returns the help text, group by group."""
+    """Returns the help text, in which the flags are listed by group.
+
+    Example:
+        >>> from tfdist.train.cli import usage
+        >>> usage().splitlines()[0]
+        'usage: tfdist train [--flag=value ...] [--flagfile=FILE]'
+    """
     lines = ["usage: tfdist train [--flag=value ...] [--flagfile=FILE]", ""]
     for group in GROUPS:
         values = flags.FlagValues()

@@ -1,4 +1,4 @@
-"""The data of `tfdist train`: real labelled images as TFRecord shards, written on first use."""
+"""The data of `tfdist train`: labelled images in TFRecord shards, which are written on first use."""
 
 from __future__ import annotations
 
@@ -28,13 +28,20 @@ class ImageData:
     """Labelled images in TFRecord files.
 
     Attributes:
-        name: what they are called.
-        train_files: files to train on.
-        eval_files: files of held-out images.
-        num_train: how many images the train files hold.
-        num_eval: how many the eval files hold.
-        image_shape: height, width, channels.
+        name: name of the data set.
+        train_files: files with the training images.
+        eval_files: files with the held-out images.
+        num_train: number of images in train_files.
+        num_eval: number of images in eval_files.
+        image_shape: height, width and channels.
         num_classes: number of labels.
+
+    Example:
+        >>> import tempfile
+        >>> from tfdist.train.data import synthetic
+        >>> images = synthetic(tempfile.mkdtemp(), image_shape=(4, 4, 1), num_classes=2)
+        >>> images.num_train, images.num_eval, len(images.train_files)
+        (2048, 256, 8)
     """
 
     name: str
@@ -48,7 +55,9 @@ class ImageData:
     def parse(self, record: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns the image, float32 from 0 to 255, and the label, int64, of a serialized tf.train.Example.
 
-        The feature `image` holds the raw bytes of the pixels, or a JPEG or PNG of the right size.
+        Args:
+            record: scalar string, an Example with the features `image` (the raw bytes of the pixels, or a JPEG or PNG
+                of the shape `image_shape`) and `label` (an integer).
         """
         features = tf.io.parse_single_example(
             record, {"image": tf.io.FixedLenFeature([], tf.string), "label": tf.io.FixedLenFeature([], tf.int64)}
@@ -63,7 +72,14 @@ class ImageData:
 
 
 def digits(data_dir: str | None) -> ImageData:
-    """Returns scikit-learn's 1,797 handwritten digits of 8 x 8, every fifth held out."""
+    """Returns scikit-learn's 1,797 handwritten digits, images of 8 x 8, of which every fifth is held out.
+
+    Args:
+        data_dir: folder for the TFRecord files; None is ~/.cache/tfdist.
+
+    Raises:
+        ImportError: if scikit-learn is not installed.
+    """
 
     def load() -> Splits:
         try:
@@ -81,18 +97,26 @@ def digits(data_dir: str | None) -> ImageData:
 
 
 def fashion_mnist(data_dir: str | None) -> ImageData:
-    """Returns Fashion-MNIST as files that are written once."""
+    """Returns Fashion-MNIST as TFRecord files.
+
+    Args:
+        data_dir: folder that may hold the four .gz files, and for the TFRecord files; None is ~/.cache/tfdist.
+
+    Raises:
+        FileNotFoundError: if the four files are not found; names the folders.
+    """
     return _write_once("fashion_mnist", lambda: fashion_mnist_images(data_dir), data_dir)
 
 
 def fashion_mnist_images(data_dir: str | None = None) -> Splits:
     """Returns Fashion-MNIST, 70,000 images of 28 x 28 in 10 classes, from its four .gz files.
 
-    They are looked for in data_dir, where Debian's package dataset-fashion-mnist puts them, and where Keras keeps what
-    it has downloaded.
+    Args:
+        data_dir: folder that is searched first; then come the folders of Debian's package dataset-fashion-mnist and of
+            Keras's downloads.
 
     Raises:
-        FileNotFoundError: names the places.
+        FileNotFoundError: if the four files are not found; names the folders.
     """
     folders = [*([data_dir] if data_dir else []), *_FASHION_MNIST_FOLDERS]
     for folder in folders:
@@ -105,19 +129,25 @@ def fashion_mnist_images(data_dir: str | None = None) -> Splits:
                 for split, prefix in (("train", "train"), ("eval", "t10k"))
             }
     raise FileNotFoundError(
-        f"expected train-images-idx3-ubyte.gz and its three companions, found none in {', '.join(folders)}; "
-        "install Debian's dataset-fashion-mnist, call keras.datasets.fashion_mnist.load_data() once, or name their "
-        "folder with --data_dir."
+        f"expected train-images-idx3-ubyte.gz and its three sister files, found none in {', '.join(folders)}; "
+        "install Debian's dataset-fashion-mnist, call keras.datasets.fashion_mnist.load_data() once, or name the "
+        "folder of the files with --data_dir."
     )
 
 
 def synthetic(data_dir: str | None, *, image_shape: tuple[int, int, int], num_classes: int) -> ImageData:
-    """Returns random images whose brightness tells their label: data of any shape, to measure speed with."""
+    """Returns random images of any shape, whose brightness depends on their label, for measurements of speed.
+
+    Args:
+        data_dir: folder for the TFRecord files; None is ~/.cache/tfdist.
+        image_shape: height, width and channels.
+        num_classes: number of labels.
+    """
 
     def load() -> Splits:
         rng = np.random.default_rng(0)
 
-        # Above 256 classes several share a brightness.
+        # Above 256 classes, several classes have the same brightness.
         width = max(1, 256 // num_classes)
 
         def split(count: int) -> tuple[np.ndarray, np.ndarray]:
@@ -128,27 +158,27 @@ def synthetic(data_dir: str | None, *, image_shape: tuple[int, int, int], num_cl
         return {"train": split(2048), "eval": split(256)}
 
     shape = "x".join(map(str, image_shape))
-    # Some labels may not have come up.
+    # The files may lack some of the labels, so that their own count may be lower.
     return dataclasses.replace(_write_once(f"synthetic-{shape}-{num_classes}", load, data_dir), num_classes=num_classes)
 
 
 def tfrecord(*, train_files: str, eval_files: str, image_shape: tuple[int, int, int], num_classes: int) -> ImageData:
-    """Returns images from the user's own TFRecord files; counts their records once.
+    """Returns images from the user's own TFRecord files, after counting their records.
 
     Args:
-        train_files: pattern of files with the features image and label.
-        eval_files: the same, held out.
-        image_shape: height, width, channels.
+        train_files: pattern of the training files, whose records have the features `image` and `label`.
+        eval_files: pattern of the held-out files.
+        image_shape: height, width and channels.
         num_classes: number of labels.
 
     Raises:
-        ValueError: if a pattern matches nothing.
+        ValueError: if a pattern matches no file.
     """
     found = {}
     for flag, pattern in (("train_files", train_files), ("eval_files", eval_files)):
         found[flag] = tuple(sorted(tf.io.gfile.glob(pattern)))
         if not found[flag]:
-            raise ValueError(f"expected files for --{flag}, found none that match {pattern!r}; check the pattern.")
+            raise ValueError(f"expected files for --{flag}, found none that match {pattern!r}; correct the pattern.")
     return ImageData(
         name="tfrecord",
         **found,
@@ -163,7 +193,7 @@ Splits = dict[str, tuple[np.ndarray, np.ndarray]]
 
 
 def _write_once(name: str, load: Callable[[], Splits], data_dir: str | None) -> ImageData:
-    """Writes the shards to a folder of their own, unless they are there; safe if several workers do it at once."""
+    """Writes the shards to a folder of their own, unless the folder exists; several workers may call it at once."""
     folder = Path(data_dir or Path.home() / ".cache" / "tfdist") / name
     if not (folder / _INDEX).exists():
         splits = load()
@@ -171,11 +201,11 @@ def _write_once(name: str, load: Callable[[], Splits], data_dir: str | None) -> 
         scratch = Path(tempfile.mkdtemp(prefix=f".{name}-", dir=folder.parent))
         try:
             _write(splits, scratch)
-            # Others may read what this user wrote; mkdtemp alone would not let them.
+            # mkdtemp makes a folder that other users cannot read.
             scratch.chmod(0o755)
             scratch.rename(folder)
         except OSError:
-            # Another worker may have been faster; what it wrote is the same.
+            # Another worker may have renamed its folder first; its files have the same content.
             if not (folder / _INDEX).exists():
                 raise
         finally:

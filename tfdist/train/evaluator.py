@@ -1,4 +1,4 @@
-"""The evaluator of `tfdist train`: evaluates each checkpoint as it appears, until the final model is there."""
+"""The evaluator of `tfdist train`: evaluates each new checkpoint, and at last the final model."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ _CLOCK_SLACK_SECONDS = 1.0
 def evaluate_checkpoints(
     model: Any, strategy: Any, data: Any, values: flags.FlagValues, *, checkpoint: str, started: float
 ) -> int:
-    """Evaluates every new checkpoint; returns 0 once the final model of this training has been evaluated.
+    """Evaluates every new checkpoint and returns 0 after the final model of this training has been evaluated.
 
     Args:
         model: the compiled model.
-        strategy: the evaluator's own strategy.
-        data: an ImageData.
+        strategy: the strategy of the evaluator.
+        data: ImageData with the held-out images.
         values: the flags of `tfdist train`.
         checkpoint: the file that the training replaces after every epoch.
-        started: when this program began, by time.time(); older files are those of an earlier training.
+        started: time.time() at the start of this program; older files belong to an earlier training.
 
     Raises:
         TimeoutError: if no checkpoint appears for --evaluator_timeout_seconds.
@@ -35,10 +35,10 @@ def evaluate_checkpoints(
     final = os.path.join(values.model_dir, "model.keras")
     writer = tf.summary.create_file_writer(os.path.join(values.model_dir, "logs", "evaluator"))
     waiting_since, seen = time.monotonic(), 0.0
-    # A file system's clock may lag behind.
+    # The clock of a file system may be late.
     started -= _CLOCK_SLACK_SECONDS
     with strategy.scope():
-        # Without variables it would not take its count of steps from a checkpoint.
+        # An optimizer without variables would not read its step count from a checkpoint.
         model.optimizer.build(model.trainable_variables)
     while True:
         is_final = _written(final) >= started
@@ -47,7 +47,7 @@ def evaluate_checkpoints(
             if time.monotonic() - waiting_since > values.evaluator_timeout_seconds:
                 raise TimeoutError(
                     f"expected a new checkpoint {checkpoint} within {values.evaluator_timeout_seconds:.0f} s, found "
-                    "none; look at the workers' logs, or give more time with --evaluator_timeout_seconds."
+                    "none; read the logs of the workers, or raise --evaluator_timeout_seconds."
                 )
             time.sleep(_POLL_SECONDS)
             continue

@@ -1,4 +1,4 @@
-"""The models of `tfdist train`, by name; each ends in logits."""
+"""The models of `tfdist train` by name; the last layer of each returns logits."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ Shape = tuple[int, int, int]
 
 
 def build_model(name: str, *, image_shape: Shape, num_classes: int, sync_batch_norm: bool = False) -> Any:
-    """Returns a Keras model that maps images of bytes, 0 to 255, to float32 logits.
+    """Returns a Keras model that maps images with pixels from 0 to 255 to float32 logits.
 
     Args:
-        name: "mlp", "cnn", "resnet50", or "package.module:function", which is called with the keywords image_shape and
-            num_classes and returns a functional or Sequential model.
-        image_shape: height, width, channels.
+        name: "mlp", "cnn", "resnet50", or "package.module:function", a function that takes the keyword arguments
+            image_shape and num_classes and returns a functional or Sequential model.
+        image_shape: height, width and channels.
         num_classes: number of labels.
         sync_batch_norm: whether batch normalization takes its statistics over all replicas.
 
@@ -39,15 +39,13 @@ def build_model(name: str, *, image_shape: Shape, num_classes: int, sync_batch_n
 def _import(name: str, *, known: tuple[str, ...]) -> Callable[..., Any]:
     module, _, function = name.partition(":")
     if not module or not function:
-        raise ValueError(
-            f"expected a model out of {', '.join(known)}, or package.module:function, received {name!r}; name one."
-        )
+        raise ValueError(f"expected a model out of {', '.join(known)}, or package.module:function, received {name!r}.")
     try:
         return getattr(importlib.import_module(module), function)
     except (ImportError, AttributeError) as error:
         raise ValueError(
             f"expected the model {name!r} to be importable, received {type(error).__name__}: {error}; "
-            "check the name and that its folder is on PYTHONPATH."
+            "check the name, and that PYTHONPATH has its folder."
         ) from error
 
 
@@ -93,7 +91,7 @@ def _resnet50(*, image_shape: Shape, num_classes: int) -> Any:
     height, width, _ = image_shape
     if min(height, width) < 32:
         raise ValueError(
-            f"expected images of at least 32 x 32 for resnet50, received {height} x {width}; use cnn or larger images."
+            f"expected images of at least 32 x 32 for resnet50, received {height} x {width}; use cnn, or larger images."
         )
     layers = keras().layers
     images = layers.Input(image_shape)
@@ -104,5 +102,5 @@ def _resnet50(*, image_shape: Shape, num_classes: int) -> Any:
 
 
 def _logits(num_classes: int) -> Any:
-    # In float32 under mixed precision as well, so that the loss does not lose digits.
+    # Logits are float32 under mixed precision too, so that the loss keeps its digits.
     return keras().layers.Dense(num_classes, dtype="float32", name="logits")

@@ -14,13 +14,13 @@ from tfdist.train.summary import Summary, weights_checksum
 
 
 def run(values: flags.FlagValues, *, started: float) -> int:
-    """Trains as the flags say and prints a summary; returns the exit code.
+    """Trains as the flags say, prints a summary and returns the exit code.
 
     Args:
         values: parsed flags of all groups, see tfdist.flags.define_flags.
-        started: when the program began, by time.time().
+        started: time.time() at the start of the program.
     """
-    # The strategy comes first: it must be built before anything else touches TensorFlow.
+    # The strategy comes first, because it must be built before TensorFlow makes any tensor.
     strategy = strategy_from_flags(values)
     from tfdist.input import distribute_files
     from tfdist.keras_compat.version import keras
@@ -53,8 +53,8 @@ def run(values: flags.FlagValues, *, started: float) -> int:
             metrics=["accuracy"],
         )
         if model.built and hasattr(model.optimizer, "build"):
-            # What it refuses of these variables is said before the training begins; a model without an input has none
-            # until then.
+            # The optimizer checks its options against the variables now, and not after the first data have been read. A
+            # model without an Input layer has no variables before that.
             model.optimizer.build(model.trainable_variables)
     checkpoint = os.path.join(values.model_dir, "checkpoint.keras")
     if cluster.is_evaluator:
@@ -66,7 +66,7 @@ def run(values: flags.FlagValues, *, started: float) -> int:
     callbacks: list[Any] = [timer, ChiefCheckpoint(checkpoint)]
     if chief:
         callbacks.append(keras().callbacks.TensorBoard(os.path.join(values.model_dir, "logs"), write_graph=False))
-    # A bar on a terminal, a line an epoch in a log; on the chief alone.
+    # The chief shows a progress bar on a terminal and one line for each epoch in a log; other workers show nothing.
     verbose = 0 if not chief else 1 if sys.stdout.isatty() else 2
     model.fit(
         distribute_files(
@@ -116,7 +116,7 @@ def run(values: flags.FlagValues, *, started: float) -> int:
 
 
 def _gradients_sent(optimizer: Any, values: flags.FlagValues) -> str:
-    """Says how many bytes a replica sent."""
+    """Returns a phrase with the bytes that a replica sent, or an empty one without compression."""
     if values.compression == "none":
         return ""
     from tfdist.optimizers import gradient_traffic
@@ -128,7 +128,7 @@ def _gradients_sent(optimizer: Any, values: flags.FlagValues) -> str:
 
 def _strategy_name(strategy: Any) -> str:
     name = type(strategy).__name__
-    # The class behind the public name tf.distribute.MultiWorkerMirroredStrategy.
+    # CollectiveAllReduceStrategy is the class behind tf.distribute.MultiWorkerMirroredStrategy.
     return "MultiWorkerMirroredStrategy" if name == "CollectiveAllReduceStrategy" else name
 
 
@@ -153,21 +153,22 @@ def _load_data(values: flags.FlagValues) -> Any:
 def _optimizer(values: flags.FlagValues, steps: int) -> Any:
     from tfdist.optimizers import create_optimizer
 
-    # A step of the optimizer is made of the batches of all its passes.
+    # The batches of all passes together are the batch of an optimizer step.
     passes = values.backward_passes_per_step
+    scaled = values.learning_rate_scaling != "none"
     return create_optimizer(
         values.optimizer,
         learning_rate=values.learning_rate,
+        learning_rate_scaling=values.learning_rate_scaling,
         global_batch_size=passes * values.global_batch_size,
-        base_batch_size=values.base_batch_size,
-        scaling=values.learning_rate_scaling,
-        # Passes are counted on over the end of an epoch.
+        base_batch_size=values.base_batch_size if scaled else None,
+        warmup_epochs=values.warmup_epochs,
+        learning_rate_decay=values.learning_rate_decay,
+        # The count of passes does not start again with an epoch, so that the quotient may be a fraction.
         steps_per_epoch=steps / passes,
         epochs=values.epochs,
-        warmup_epochs=values.warmup_epochs,
-        decay=values.learning_rate_decay,
-        weight_decay=values.weight_decay,
-        exclude=values.exclude_from_weight_decay,
         momentum=values.momentum,
+        weight_decay=values.weight_decay,
+        exclude_from_weight_decay=values.exclude_from_weight_decay,
         **{name: values[name].value for name in ("eeta", "exclude_from_adaptation") if values[name].present},
     )

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import json
+import os
+import pathlib
 import threading
 import time
+import types
 
 from tests.conformance.case import case
 
@@ -142,6 +146,84 @@ def backup_and_restore(run):
     result = fit(compiled(run), epochs=4, callbacks=[callback()])
     run.barrier()
     return {**result, "backed up": left, "files": _files(run)}
+
+
+@case("fit again after BackupAndRestore", per=("strategy",))
+def fit_after_restore(run):
+    from tests.conformance.models import KERAS_3, compiled, fit, keras
+
+    if not KERAS_3 and run.topology.strategy in ("one_device", "central_storage"):
+        return "Keras 2 has no BackupAndRestore on this strategy, and says so"
+
+    class Interrupt(keras.callbacks.Callback):
+        def on_epoch_begin(self, epoch, logs=None):
+            if epoch == 2:
+                raise KeyError("interrupted")
+
+    def callback():
+        return keras.callbacks.BackupAndRestore(str(run.folder / "backup"))
+
+    with contextlib.suppress(KeyError):
+        compiled(run).fit(*_data(), epochs=3, verbose=0, callbacks=[callback(), Interrupt()])
+    run.barrier()
+    model = compiled(run)
+    restored = fit(model, epochs=3, callbacks=[callback()])
+    if run.is_oracle and KERAS_3:
+        # What one device does without the defect.
+        model._initial_epoch = None
+    return {"restored": restored, "again": fit(model, epochs=2)}
+
+
+class _OrbaxStandIn:
+    """As much of the library as OrbaxCheckpoint calls: orbax needs JAX, which slows the import of Keras down."""
+
+    def __init__(self):
+        self.training = types.SimpleNamespace(
+            preservation_policies=types.SimpleNamespace(LatestN=lambda n: n),
+            save_decision_policies=types.SimpleNamespace(FixedIntervalPolicy=lambda n: n),
+            Checkpointer=_OrbaxCheckpointer,
+        )
+
+    def initialize(self):
+        pass
+
+    def Context(self):  # noqa: N802
+        return contextlib.nullcontext()
+
+
+class _OrbaxCheckpointer:
+    def __init__(self, directory, **options):
+        self._directory = pathlib.Path(directory)
+
+    def save_checkpointables(self, step, payload):
+        # A name of its own for each writer, so that none hides another.
+        path = self._directory / str(step) / f"{os.getpid()}-{id(self)}.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(payload["pytree"]["trainable_variables"], default=lambda array: array.tolist()))
+
+    def close(self):
+        pass
+
+
+@case("OrbaxCheckpoint: the chief alone writes")
+def orbax_checkpoint(run):
+    from tests.conformance.models import KERAS_3, compiled, fit, keras
+
+    if not KERAS_3:
+        return "Keras 2 has no OrbaxCheckpoint"
+    from keras.src.callbacks import orbax_checkpoint as module
+
+    library, module.ocp = module.ocp, _OrbaxStandIn()
+    try:
+        callback = keras.callbacks.OrbaxCheckpoint(str(run.folder / "orbax"), save_on_background=False)
+        result = fit(compiled(run), epochs=2, callbacks=[callback])
+    finally:
+        module.ocp = library
+    run.barrier()
+    written = {folder.name: [json.loads(path.read_text()) for path in folder.iterdir()]
+               for folder in (run.folder / "orbax").iterdir()}
+    run.barrier()
+    return {**result, "written": written}
 
 
 def _data():

@@ -128,3 +128,19 @@ def sparse_gradients(run):
 
     data = tf.data.Dataset.from_tensor_slices((tokens, Y)).batch(BATCH)
     return fit(compiled(run, make, optimizer=lambda: keras.optimizers.Adam(0.01)), data)
+
+
+@case("data that repeats without end, no steps_per_epoch")
+def endless_without_steps(run):
+    from tests.conformance.models import compiled, fit, from_function, keras
+
+    class EpochsEnd(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            assert batch < 30, "expected an epoch of 10 steps, received no end"
+
+    data = from_function(run, repeat=True)
+    if run.is_oracle:
+        return fit(compiled(run), data, steps_per_epoch=10)
+    # As the data of tfdist.input.distribute_files says of itself.
+    data.repeats, data.steps_per_epoch = True, 10
+    return fit(compiled(run), data, callbacks=[EpochsEnd()])

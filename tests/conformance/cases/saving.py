@@ -109,3 +109,19 @@ def tf_checkpoint(run):
         return model
 
     return _continued(run, save, load)
+
+
+@case("model.export: one SavedModel")
+def export(run):
+    from tests.conformance.models import X, compiled, tf
+
+    model = compiled(run, metrics=())
+    model.fit(*_data(), epochs=1, verbose=0)
+    folder = run.folder / "exported"
+    model.export(str(folder))
+    run.barrier()
+    files = sorted(path.name for path in folder.rglob("*") if path.is_file())
+    served = tf.saved_model.load(str(folder)).serve(tf.constant(X[:8]))
+    left_behind = [path.name for path in run.folder.iterdir() if path.name != "exported"]
+    run.barrier()
+    return {"files": files, "served": served, "left behind": left_behind}

@@ -1,9 +1,9 @@
-"""What is sent in the place of a gradient: one compression a file, its paper cited there.
+"""Compressions of gradients, one per file, each with its paper.
 
-Each is a plain value; TensorFlow is imported when there are gradients.
+A compression is a plain value; TensorFlow is imported when gradients are sent.
 """
 
-from tfdist.allreduce.compression.base import Compression, Exchanged
+from tfdist.allreduce.compression.base import Compression, CompressionState, Exchanged
 from tfdist.allreduce.compression.error_feedback import ErrorFeedback
 from tfdist.allreduce.compression.half import BF16, FP16
 from tfdist.allreduce.compression.named import COMPRESSIONS, compression_from_name
@@ -15,6 +15,7 @@ __all__ = [
     "BF16",
     "COMPRESSIONS",
     "Compression",
+    "CompressionState",
     "ErrorFeedback",
     "Exchanged",
     "FP16",

@@ -1,4 +1,4 @@
-"""ErrorFeedback: what a compression leaves unsent is added to the next gradient."""
+"""ErrorFeedback: adds the part of a gradient that a compression has not sent to the next gradient."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from tfdist.allreduce.compression.base import Compression, Exchanged, Variable
+from tfdist.allreduce.compression.base import Compression, CompressionState, Exchanged
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class ErrorFeedback(Compression):
-    """Wraps a compression, and keeps on every replica what it has not sent, for the next step.
+    """Wraps a compression, and adds the residual of each replica to its next gradient.
 
-    Sent and residual are together the gradient and the old residual, to the last bit, but for PowerSGD, whose products
-    are rounded, and for what is above 65,536 times Threshold's tau. A step whose gradients are not finite leaves
-    residuals as they are.
+    The residual is the part that the replica has not sent. The sum of the values sent and the new residual is exactly
+    the gradient plus the old residual, with two exceptions: PowerSGD, whose matrix products are rounded, and elements
+    above 65,536 times the tau of Threshold. A step whose gradients are not finite does not change the residuals.
 
     Args:
-        inner: the compression.
+        inner: the compression to wrap.
 
     Raises:
-        ValueError: for anything else than a compression without error feedback.
+        ValueError: if `inner` is not a compression, or has error feedback already.
 
     Source: Seide et al. 2014, 1-Bit Stochastic Gradient Descent; Karimireddy et al. 2019 (1901.09847).
 
@@ -53,22 +53,23 @@ class ErrorFeedback(Compression):
         """See the base class."""
         return self.inner.ratio(shape)
 
-    def variables(self, shapes: Sequence[tuple[int, ...]]) -> list[Variable]:
+    def initial_state(self, shapes: Sequence[tuple[int, ...]]) -> CompressionState:
         """See the base class."""
         import numpy as np
 
-        residuals = [Variable(f"residual{i}", np.zeros(shape, np.float32)) for i, shape in enumerate(shapes)]
-        return [*residuals, *self.inner.variables(shapes)]
+        residuals = tuple(np.zeros(shape, np.float32) for shape in shapes)
+        return dataclasses.replace(self.inner.initial_state(shapes), residuals=residuals)
 
     def exchange(
         self,
         gradients: Sequence[tf.Tensor],
-        kept: dict[str, tf.Tensor],
+        state: CompressionState,
         streams: Streams,
         *,
         scale: tf.Tensor | float = 1.0,
     ) -> Exchanged:
         """See the base class."""
-        together = [gradient + kept[f"residual{i}"] for i, gradient in enumerate(gradients)]
-        found = self.inner.exchange(together, kept, streams, scale=scale)
-        return dataclasses.replace(found, kept={**found.kept, **{f"residual{i}": r for i, r in enumerate(found.left)}})
+        corrected = [gradient + residual for gradient, residual in zip(gradients, state.residuals, strict=True)]
+        exchanged = self.inner.exchange(corrected, state, streams, scale=scale)
+        after = dataclasses.replace(exchanged.state, residuals=tuple(exchanged.residuals))
+        return dataclasses.replace(exchanged, state=after)

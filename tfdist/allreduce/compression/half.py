@@ -1,4 +1,4 @@
-"""FP16 and BF16: gradients cast to two bytes an element, and summed as such."""
+"""FP16 and BF16: cast gradients to two bytes per element, and sum them in that dtype."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from tfdist.allreduce.compression.base import Compression, Exchanged
+from tfdist.allreduce.compression.base import Compression, CompressionState, Exchanged
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -29,7 +29,7 @@ class _Half(Compression):
     def exchange(
         self,
         gradients: Sequence[tf.Tensor],
-        kept: dict[str, tf.Tensor],
+        state: CompressionState,
         streams: Streams,
         *,
         scale: tf.Tensor | float = 1.0,
@@ -41,16 +41,17 @@ class _Half(Compression):
 
         sent = [tf.cast(gradient, self._dtype) for gradient in gradients]
         totals = [tf.cast(total, tf.float32) for total in packed_all_reduce(sent, streams)]
-        left = [gradient - tf.cast(one, tf.float32) for gradient, one in zip(gradients, sent, strict=True)]
-        return Exchanged(totals, left)
+        residuals = [gradient - tf.cast(half, tf.float32) for gradient, half in zip(gradients, sent, strict=True)]
+        return Exchanged(totals=totals, residuals=residuals)
 
 
 @dataclasses.dataclass(frozen=True)
 class FP16(_Half):
-    """Sends float16: eleven binary digits, from 6e-8 to 65504; a larger sum is infinite, and the step is spoilt.
+    """Sends float16: eleven binary digits, magnitudes from 6e-8 to 65504. A larger sum becomes infinite.
 
-    Use loss scaling where gradients are small, as for a network in float16. Source: Micikevicius et al. 2018
-    (1710.03740).
+    Use loss scaling if gradients are small, as for a network in float16: it also skips a step with an infinite sum.
+
+    Source: Micikevicius et al. 2018 (1710.03740).
 
     Example:
         >>> from tfdist.allreduce import FP16
@@ -63,7 +64,7 @@ class FP16(_Half):
 
 @dataclasses.dataclass(frozen=True)
 class BF16(_Half):
-    """Sends bfloat16: eight binary digits, and the range of float32.
+    """Sends bfloat16: eight binary digits, with the range of float32.
 
     Source: Kalamkar et al. 2019 (1905.12322).
 

@@ -1,4 +1,4 @@
-"""Compressions by name, for flags and for AllReduceOptions(compression="topk:0.01")."""
+"""Names of compressions, as used by flags and by AllReduceOptions(compression="topk:0.01")."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tfdist.allreduce.compression.threshold import Threshold
 from tfdist.allreduce.compression.topk import TopK
 
 _PLAIN: dict[str, Callable[[], Compression]] = {"fp16": FP16, "bf16": BF16}
-# With one number behind a colon, and with error feedback.
+# These names may be followed by a colon and a number, and stand for a compression with error feedback.
 _WITH_NUMBER: dict[str, tuple[Callable[..., Compression], type]] = {
     "topk": (TopK, float),
     "threshold": (Threshold, float),
@@ -22,14 +22,14 @@ COMPRESSIONS = ("none", *_PLAIN, *_WITH_NUMBER)
 
 
 def compression_from_name(text: str) -> Compression | None:
-    """Returns the compression that a text names; nothing for "none".
+    """Returns the compression of a name; None for "none".
 
     Args:
-        text: none, fp16, bf16, or topk, threshold, powersgd with error feedback; these may have their density, tau or
-            rank behind a colon.
+        text: none, fp16, bf16, topk, threshold or powersgd. The last three have error feedback, and may be followed by
+            a colon and their density, tau or rank.
 
     Raises:
-        ValueError: for an unknown name, and for a number that the compression refuses.
+        ValueError: if the name is unknown, or if the compression refuses the number.
 
     Example:
         >>> from tfdist.allreduce.compression import compression_from_name
@@ -40,7 +40,7 @@ def compression_from_name(text: str) -> Compression | None:
     if name not in COMPRESSIONS or (colon and name not in _WITH_NUMBER):
         raise ValueError(
             f"expected all_reduce.compression out of {', '.join(COMPRESSIONS)}, received {text!r}; "
-            "choose one of them, and write for example topk:0.01 for a density of 0.01."
+            "write for example topk:0.01 for a density of 0.01."
         )
     if name in _PLAIN:
         return _PLAIN[name]()
@@ -54,7 +54,7 @@ def compression_from_name(text: str) -> Compression | None:
     except ValueError:
         what = "whole number" if kind is int else "number"
         raise ValueError(
-            f"expected a {what} behind the colon of all_reduce.compression, received {text!r}; "
+            f"expected a {what} after the colon of all_reduce.compression, received {text!r}; "
             f"write {name} for the default."
         ) from None
     return ErrorFeedback(make(value))

@@ -1,4 +1,4 @@
-"""PowerSGD: two thin matrices in the place of a large one."""
+"""PowerSGD: sends two thin matrices instead of a large one."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from tfdist.allreduce.compression.base import Compression, Exchanged, Variable
+from tfdist.allreduce.compression.base import Compression, CompressionState, Exchanged
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -17,17 +17,19 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class PowerSGD(Compression):
-    """Sends an approximation of rank r of each gradient, as a matrix of its last axis against all the others.
+    """Sends an approximation of low rank of each gradient.
 
-    One step of power iteration, from where the last step ended. The sums are those of plain all-reduces, whatever the
-    number of replicas. Without error feedback what the rank does not hold is lost: `ErrorFeedback(PowerSGD(4))` is
-    what converges, and what the name "powersgd" stands for.
+    A gradient is reshaped to a matrix whose columns are its last axis and whose rows are all its other axes. Each step
+    makes one iteration of the power method, which starts with the factors of the last step. The factors are summed with
+    plain all-reduces, so that the number of bytes hardly depends on the number of replicas. Use PowerSGD with error
+    feedback, `ErrorFeedback(PowerSGD(4))`, as the name "powersgd" does: without it training does not converge, since
+    the part of a gradient that exceeds the rank is lost.
 
     Args:
-        rank: of the approximation, at least 1.
+        rank: rank of the approximation, at least 1.
 
     Raises:
-        ValueError: for a rank below 1.
+        ValueError: if the rank is not a whole number of at least 1.
 
     Source: Vogels, Karimireddy and Jaggi 2019 (1905.13727).
 
@@ -54,24 +56,23 @@ class PowerSGD(Compression):
         rows, columns = _matrix(shape)
         return rows * columns / ((rows + columns) * self.rank)
 
-    def variables(self, shapes: Sequence[tuple[int, ...]]) -> list[Variable]:
+    def initial_state(self, shapes: Sequence[tuple[int, ...]]) -> CompressionState:
         """See the base class."""
         import numpy as np
 
         rng = np.random.default_rng(0)
-        return [
-            Variable(self._factor(i), rng.normal(size=(_matrix(shape)[1], self.rank)).astype(np.float32))
-            for i, shape in enumerate(shapes)
-        ]
+        factors = (rng.normal(size=(_matrix(shape)[1], self.rank)).astype(np.float32) for shape in shapes)
+        return CompressionState(of_gradients=tuple({self._factor: factor} for factor in factors))
 
-    def _factor(self, number: int) -> str:
-        # A checkpoint of another rank has factors of another shape.
-        return f"rank{self.rank}_factor{number}"
+    @property
+    def _factor(self) -> str:
+        # The name contains the rank, since the factors in a checkpoint of another rank have another shape.
+        return f"rank{self.rank}_factor"
 
     def exchange(
         self,
         gradients: Sequence[tf.Tensor],
-        kept: dict[str, tf.Tensor],
+        state: CompressionState,
         streams: Streams,
         *,
         scale: tf.Tensor | float = 1.0,
@@ -82,7 +83,8 @@ class PowerSGD(Compression):
         from tfdist.allreduce.packed import packed_all_reduce
 
         matrices = [tf.reshape(gradient, _matrix(tuple(gradient.shape))) for gradient in gradients]
-        left_factors = packed_all_reduce([m @ kept[self._factor(i)] for i, m in enumerate(matrices)], streams)
+        factors = [values[self._factor] for values in state.of_gradients]
+        left_factors = packed_all_reduce([m @ factor for m, factor in zip(matrices, factors, strict=True)], streams)
         bases = [tf.linalg.qr(factor).q for factor in left_factors]
         own = [tf.matmul(m, p, transpose_a=True) for m, p in zip(matrices, bases, strict=True)]
         sums = packed_all_reduce(own, streams)
@@ -90,14 +92,16 @@ class PowerSGD(Compression):
         def product(factors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
             return [tf.matmul(p, q, transpose_b=True) for p, q in zip(bases, factors, strict=True)]
 
+        # If all gradients of a step are zero, the factors of the last step stay: the power method could never leave zero.
+        after = [
+            tf.where(tf.reduce_any(new != 0, axis=0, keepdims=True), new, old)
+            for new, old in zip(sums, factors, strict=True)
+        ]
+        unsent = [matrix - sent for matrix, sent in zip(matrices, product(own), strict=True)]
         return Exchanged(
-            [tf.reshape(total, g.shape) for total, g in zip(product(sums), gradients, strict=True)],
-            [tf.reshape(m - one, g.shape) for m, one, g in zip(matrices, product(own), gradients, strict=True)],
-            # A column of zeros would be one for ever: gradients of zero teach nothing about later ones.
-            {
-                self._factor(i): tf.where(tf.reduce_any(q != 0, axis=0, keepdims=True), q, kept[self._factor(i)])
-                for i, q in enumerate(sums)
-            },
+            totals=[tf.reshape(total, g.shape) for total, g in zip(product(sums), gradients, strict=True)],
+            residuals=[tf.reshape(residual, g.shape) for residual, g in zip(unsent, gradients, strict=True)],
+            state=CompressionState(of_gradients=tuple({self._factor: factor} for factor in after)),
         )
 
 

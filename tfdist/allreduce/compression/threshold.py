@@ -1,4 +1,4 @@
-"""Threshold: plus or minus tau for every element that is larger than tau."""
+"""Threshold: sends plus or minus tau for every element whose magnitude is at least tau."""
 
 from __future__ import annotations
 
@@ -7,32 +7,33 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from tfdist.allreduce.compression.base import Compression, Exchanged
+from tfdist.allreduce.compression.base import Compression, CompressionState, Exchanged
 
 if TYPE_CHECKING:
     import tensorflow as tf
 
     from tfdist.allreduce.streams import Streams
 
-# A tau of so few binary digits is subtracted without rounding from anything up to 65536 tau.
+# With so few binary digits, tau is subtracted without rounding from every number up to 65536 tau.
 _DIGITS = 8
-# Places that a word of 32 bits can name beside a sign.
+# A word of 32 bits holds the position of one of so many elements, and a sign.
 _MOST = 1 << 30
 
 
 @dataclasses.dataclass(frozen=True)
 class Threshold(Compression):
-    """Sends +tau or -tau for each element of a magnitude of at least tau, and nothing for the others: 4 bytes each.
+    """Sends +tau or -tau for each element whose magnitude is at least tau, in 4 bytes, and nothing for the others.
 
-    How many bytes that is depends on the gradients: the larger tau, the fewer. Without error feedback what is above and
-    below tau is lost: `ErrorFeedback(Threshold(0.001))` is what converges, and what the name "threshold" stands for.
+    The number of bytes depends on the gradients: the larger tau, the fewer elements are sent. Use Threshold with error
+    feedback, `ErrorFeedback(Threshold(0.001))`, as the name "threshold" does: without it training does not converge,
+    since the difference between a gradient and the values sent is lost.
 
     Args:
-        tau: what is sent, above 0; rounded to eight binary digits so that what is left of a gradient is exact, up to
-            65,536 times tau. About the size of the larger elements of a replica's gradient.
+        tau: the magnitude of the values sent, above 0. Choose the size of the larger elements of a replica's gradient.
+            It is rounded to eight binary digits, so that residuals are exact up to 65,536 times tau.
 
     Raises:
-        ValueError: for a tau that is not positive.
+        ValueError: if tau is not a positive number.
 
     Source: Strom 2015, Scalable Distributed DNN Training Using Commodity GPU Cloud Computing (Interspeech).
 
@@ -48,7 +49,7 @@ class Threshold(Compression):
         if isinstance(self.tau, bool) or not isinstance(self.tau, (int, float)) or not 0 < self.tau < math.inf:
             raise ValueError(
                 f"expected tau of threshold to be a positive number, received {self.tau!r}; "
-                "begin with the size of the larger elements of a gradient."
+                "choose the size of the larger elements of a gradient."
             )
         fraction, exponent = math.frexp(self.tau)
         object.__setattr__(self, "tau", math.ldexp(round(fraction * 2**_DIGITS), exponent - _DIGITS))
@@ -59,13 +60,13 @@ class Threshold(Compression):
 
     def ratio(self, shape: tuple[int, ...]) -> float:
         """See the base class."""
-        # As the gradients are; nobody can know it beforehand.
+        # Unknown before the gradients are.
         return math.nan
 
     def exchange(
         self,
         gradients: Sequence[tf.Tensor],
-        kept: dict[str, tf.Tensor],
+        state: CompressionState,
         streams: Streams,
         *,
         scale: tf.Tensor | float = 1.0,
@@ -85,14 +86,15 @@ class Threshold(Compression):
         flat = tf.concat([tf.reshape(gradient, [-1]) for gradient in gradients], 0)
         places = tf.cast(tf.where(tf.abs(flat) >= tau), tf.int32)
         values = tf.sign(tf.gather_nd(flat, places)) * tau
-        # The place and the sign in one number; an odd one is negative. The first is the count, negative if spoilt.
+        # One word per element: twice its position, plus one if the element is negative.
         words = 2 * places[:, 0] + tf.cast(values < 0, tf.int32)
         finite = all_finite([flat])
+        # The count is sent as a negative number if an element of this replica's gradients is not finite.
         count = tf.where(finite, tf.size(words), -1 - tf.size(words))
         counts = streams.all_gather(tf.reshape(count, [1]))
         spoilt = tf.reduce_any(counts < 0)
         counts = tf.where(counts < 0, -1 - counts, counts)
-        # Of a collective without elements TensorFlow divides by their number.
+        # At least one word: in a collective of no elements TensorFlow divides by their number.
         longest = tf.maximum(tf.reduce_max(counts), 1)
         padded = tf.pad(words, [[0, longest - tf.size(words)]])
         everyones = tf.reshape(streams.all_gather(padded), [-1, longest])
@@ -101,8 +103,8 @@ class Threshold(Compression):
         total = tf.scatter_nd(
             tf.reshape(everyones // 2, [-1, 1]), tf.reshape(signs, [-1]) * tau, [sum(sizes)]
         ) * tf.where(spoilt, float("nan"), 1.0)
-        left = tf.tensor_scatter_nd_sub(flat, places, values)
+        unsent = tf.tensor_scatter_nd_sub(flat, places, values)
         return Exchanged(
-            [tf.reshape(part, g.shape) for part, g in zip(tf.split(total, sizes), gradients, strict=True)],
-            [tf.reshape(part, g.shape) for part, g in zip(tf.split(left, sizes), gradients, strict=True)],
+            totals=[tf.reshape(part, g.shape) for part, g in zip(tf.split(total, sizes), gradients, strict=True)],
+            residuals=[tf.reshape(part, g.shape) for part, g in zip(tf.split(unsent, sizes), gradients, strict=True)],
         )

@@ -1,4 +1,4 @@
-"""TopK: only the largest elements of each gradient, with their places."""
+"""TopK: sends the largest elements of each gradient, with their positions."""
 
 from __future__ import annotations
 
@@ -7,32 +7,34 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from tfdist.allreduce.compression.base import Compression, Exchanged, Variable
+from tfdist.allreduce.compression.base import Compression, CompressionState, Exchanged
 
 if TYPE_CHECKING:
     import tensorflow as tf
 
     from tfdist.allreduce.streams import Streams
 
-# What Deep Gradient Compression begins with.
+# The density that the warmup of Deep Gradient Compression starts with.
 _FIRST_DENSITY = 0.25
-# Rows of the search: many enough to bound the k-th largest element, wide enough to be few.
+# The search divides a gradient into this many rows per element to find: enough rows to bound the k-th largest element,
+# and few enough that the rows' maxima are quickly sorted.
 _ROWS_PER_ELEMENT = 4
 
 
 @dataclasses.dataclass(frozen=True)
 class TopK(Compression):
-    """Sends the share `density` of each gradient's elements: those of the largest magnitude, 8 bytes each.
+    """Sends the elements of each gradient with the largest magnitudes, in 8 bytes each.
 
-    Each replica chooses its own, and all gather those of all. Without error feedback the rest is lost:
-    `ErrorFeedback(TopK(0.01))` is what converges, and what the name "topk" stands for.
+    Each replica chooses the elements that it sends, and receives those of all other replicas. Use TopK with error
+    feedback, `ErrorFeedback(TopK(0.01))`, as the name "topk" does: without it training does not converge, since the
+    other elements are lost.
 
     Args:
-        density: share of the elements that is sent, above 0 and at most 0.25.
-        warmup_steps: steps in which the density falls, exponentially, from 0.25 to `density`.
+        density: fraction of the elements that is sent, above 0 and at most 0.25.
+        warmup_steps: number of steps during which the density decreases exponentially from 0.25 to `density`.
 
     Raises:
-        ValueError: for a density or a number of steps outside of these.
+        ValueError: if `density` or `warmup_steps` is out of range.
 
     Source: Lin et al. 2018, Deep Gradient Compression (1712.01887).
 
@@ -66,16 +68,16 @@ class TopK(Compression):
         elements = math.prod(shape)
         return elements / (2 * math.ceil(self.density * elements))
 
-    def variables(self, shapes: Sequence[tuple[int, ...]]) -> list[Variable]:
+    def initial_state(self, shapes: Sequence[tuple[int, ...]]) -> CompressionState:
         """See the base class."""
         import numpy as np
 
-        return [Variable("step", np.zeros([], np.int64))] if self.warmup_steps else []
+        return CompressionState(shared={"step": np.zeros([], np.int64)} if self.warmup_steps else {})
 
     def exchange(
         self,
         gradients: Sequence[tf.Tensor],
-        kept: dict[str, tf.Tensor],
+        state: CompressionState,
         streams: Streams,
         *,
         scale: tf.Tensor | float = 1.0,
@@ -87,27 +89,28 @@ class TopK(Compression):
 
         density: tf.Tensor | float = self.density
         if self.warmup_steps:
-            share = tf.minimum(tf.cast(kept["step"], tf.float32) / self.warmup_steps, 1.0)
+            share = tf.minimum(tf.cast(state.shared["step"], tf.float32) / self.warmup_steps, 1.0)
             density = _FIRST_DENSITY * tf.pow(self.density / _FIRST_DENSITY, share)
         flat = [tf.reshape(gradient, [-1]) for gradient in gradients]
         places = [largest(one, _count(one, density)) for one in flat]
         sizes = [one.shape[0] for one in flat]
         starts = [sum(sizes[:i]) for i in range(len(sizes))]
-        # Zero, or not a number if anything is: what is not chosen may be infinite.
+        # A last value: NaN if any element is not finite, since such an element may not be among those sent; else zero.
         spoilt = tf.where(all_finite(flat), 0.0, math.nan)
         values = tf.concat([*(tf.gather(one, at) for one, at in zip(flat, places, strict=True)), [spoilt]], 0)
         indices = tf.concat([*(at + start for at, start in zip(places, starts, strict=True)), [0]], 0)
         message = tf.stack([tf.bitcast(values, tf.int32), indices], axis=1)
         everyones = streams.all_gather(message)
         total = tf.scatter_nd(everyones[:, 1:], tf.bitcast(everyones[:, 0], tf.float32), [sum(sizes)])
-        left = [
+        unsent = [
             tf.tensor_scatter_nd_update(one, at[:, None], tf.zeros_like(at, tf.float32))
             for one, at in zip(flat, places, strict=True)
         ]
+        shared = {"step": state.shared["step"] + 1} if self.warmup_steps else {}
         return Exchanged(
-            [tf.reshape(part, g.shape) for part, g in zip(tf.split(total, sizes), gradients, strict=True)],
-            [tf.reshape(part, g.shape) for part, g in zip(left, gradients, strict=True)],
-            {"step": kept["step"] + 1} if self.warmup_steps else {},
+            totals=[tf.reshape(part, g.shape) for part, g in zip(tf.split(total, sizes), gradients, strict=True)],
+            residuals=[tf.reshape(part, g.shape) for part, g in zip(unsent, gradients, strict=True)],
+            state=CompressionState(shared=shared),
         )
 
 
@@ -121,19 +124,19 @@ def _count(flat: tf.Tensor, density: tf.Tensor | float) -> tf.Tensor | int:
 
 
 def largest(flat: tf.Tensor, count: tf.Tensor | int) -> tf.Tensor:
-    """Returns the places of the elements of the largest magnitude, in any order.
+    """Returns the positions of the elements with the largest magnitudes, in any order.
 
-    The k-th largest of the rows' maxima bounds the k-th largest element from below, so that few elements are left to
-    be sorted.
+    The elements are divided into rows. The k-th largest of the rows' maxima is a lower bound of the k-th largest
+    element, so that only the few elements above the bound are sorted.
 
     Args:
-        flat: one axis of a known size.
-        count: how many; at most a quarter of them.
+        flat: a tensor of one axis of a known size.
+        count: number of elements to find; at most a quarter of all.
     """
     import tensorflow as tf
 
     size = flat.shape[0]
-    # What is no number is larger than all numbers, and so found.
+    # NaN counts as infinite, so that it is found.
     magnitude = tf.where(tf.math.is_nan(flat), math.inf, tf.abs(flat))
     if isinstance(count, int):
         width = max(size // (_ROWS_PER_ELEMENT * count), 1)

@@ -1,1 +1,1 @@
-"""Mends of what fit does with data."""
+"""Mends of the data that fit, evaluate and predict read."""

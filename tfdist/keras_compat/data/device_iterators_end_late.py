@@ -1,10 +1,13 @@
-"""Mends the end of an epoch on several devices, which may wait for a minute until tf.data's tuner looks up.
+"""Mends the end of an epoch on several devices, which may take up to a minute.
 
-Each device reads through a dataset of its own that only hands on what another one has made, and TensorFlow starts a
-thread to tune each. Such a thread sleeps between looks for up to 60 s, and misses the call that ends it where it wakes
-before the call is over (`CancellationManager::StartCancel` marks itself cancelled after it has called back). There is
-nothing to tune in these datasets; without the thread nothing waits for it. Source: `_create_device_dataset` in
-TensorFlow's multi_device_iterator_ops.py; we know of no upstream issue.
+Each device reads through a dataset of its own that only passes on batches made by another dataset, and TensorFlow
+starts a thread of tf.data's autotuner for each of these datasets. Such a thread sleeps for up to 60 s at a time. It
+misses the call that ends it if it wakes before that call is over, because `CancellationManager::StartCancel` marks
+itself cancelled only after it has called back; the end of the epoch then waits for the thread to wake again. The mend
+switches the autotuner off for these datasets, in which there is nothing to tune, so that there is no thread to wait
+for.
+
+Source: `_create_device_dataset` in TensorFlow's multi_device_iterator_ops.py. No upstream issue is known.
 """
 
 from __future__ import annotations
@@ -44,4 +47,6 @@ MEND = Mend(
     versions=((2, 15), (3, 15)),
     defect_present=_defect_present,
     apply=_apply,
+    defect="the end of an epoch may wait up to a minute for tf.data's autotuner",
+    rows=(),
 )

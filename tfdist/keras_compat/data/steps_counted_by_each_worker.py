@@ -1,9 +1,12 @@
-"""Mends Keras 3's count of the steps of a distributed dataset, which every worker takes from its own part of it.
+"""Mends Keras 3's number of steps for a distributed dataset, which every worker takes from its own part of the data.
 
-Where workers have different numbers of batches they end an epoch at different steps, and meet in the wrong collective
-("expected type ... but got type ..."); on one worker the count is that of the replicas' batches, a multiple of the
-steps. Here the end of the data ends the epoch, at the same step on every worker. Source: TFDatasetAdapter.num_batches
-in Keras 3, which asks the local dataset for its cardinality; we know of no upstream issue.
+If the workers' parts have different numbers of batches, the workers end an epoch at different steps and run different
+collectives at the same time ("expected type ... but got type ..."). With a single worker, Keras takes the number of
+batches of all replicas together, a multiple of the number of steps. With the mend the end of the data ends the epoch,
+at the same step on every worker.
+
+Source: TFDatasetAdapter.num_batches in Keras 3, which reads the cardinality of the local dataset. No upstream issue is
+known.
 """
 
 from __future__ import annotations
@@ -41,4 +44,7 @@ MEND = Mend(
     versions=((3, 15), (3, 15)),
     defect_present=_defect_present,
     apply=_apply,
+    defect="each worker counts the steps of its own part of the data: `fit` fails or hangs if the parts end at "
+    "different steps",
+    rows=("pipelines that end at different steps",),
 )

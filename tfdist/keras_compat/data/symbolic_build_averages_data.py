@@ -1,8 +1,11 @@
-"""Mends Keras 3's build before training, which averages input data over replicas to learn its shape.
+"""Mends Keras 3's build before training, which averages input data over replicas to find out its shape.
 
-The average of a batch is no batch: it fails on a strategy with one device per worker (keras-team/keras#20585), on
-strings and on replicas whose batches differ in size (keras-team/keras#19246). Here shapes and dtypes come from the
-dataset's own specification, so that no batch is read at all.
+The average fails under a strategy with one device per worker (keras-team/keras#20585), for strings, and if the batches
+of the replicas differ in size (keras-team/keras#19246). The mend takes shapes and dtypes from the dataset's own
+specification, so that no batch is read. If the specification does not give the rank, the batch of the first replica is
+read.
+
+Source: `_maybe_symbolic_build` in Keras 3's TensorFlow trainer; upstream issue keras-team/keras#20585.
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ def batch_spec(dataset: Any) -> Any:
     """Returns the specification of one replica's batch of a dataset, distributed or not.
 
     Args:
-        dataset: what `element_spec` can be asked of.
+        dataset: a dataset that has an `element_spec`.
     """
     return tf.nest.map_structure(
         # A PerReplicaSpec holds one specification for each local replica.
@@ -40,8 +43,9 @@ def _apply() -> None:
         if isinstance(trainer.distribute_strategy, tf.distribute.ParameterServerStrategy):
             if not isinstance(iterator._distributed_dataset, tf.data.Dataset):
                 raise ValueError(
-                    "expected a dataset function whose tensors have a known rank on the strategy parameter_server, "
-                    f"received {iterator._distributed_dataset.element_spec}; call set_shape in its map function."
+                    "expected a dataset function whose tensors have a known rank for the strategy parameter_server, "
+                    f"received {iterator._distributed_dataset.element_spec}; call set_shape in a map function of the "
+                    "dataset."
                 )
             return next(iter(iterator._distributed_dataset))
         _, _, data = next(iter(iterator))
@@ -70,4 +74,7 @@ MEND = Mend(
     versions=((3, 15), (3, 15)),
     defect_present=_defect_present,
     apply=_apply,
+    defect="building a model averages input data over replicas: `fit` fails with one device per worker, and with "
+    "strings",
+    rows=("strings through a lookup layer", "arrays", "tf.data, finite"),
 )

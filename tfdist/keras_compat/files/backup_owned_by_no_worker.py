@@ -1,8 +1,10 @@
-"""Mends Keras 3's BackupAndRestore, which every worker writes, repairs, reads and deletes as if it were alone.
+"""Mends Keras 3's BackupAndRestore, which writes, repairs, reads and deletes the same folder on every worker.
 
-Under MultiWorkerMirroredStrategy a worker that looks for the backup after another has deleted or replaced it begins
-with another epoch, and then the workers wait for each other for ever. Here the chief owns the folder: it alone writes
-and deletes, and all begin with what it has found. We know of no upstream issue.
+Under MultiWorkerMirroredStrategy a worker that looks for the backup after another worker has deleted or replaced it
+begins with another epoch, and then the workers wait for each other for ever. With the mend the chief owns the folder:
+the chief alone writes and deletes, and all workers begin with the backup that the chief has found.
+
+Source: BackupAndRestore in Keras 3. No upstream issue is known.
 """
 
 from __future__ import annotations
@@ -38,11 +40,11 @@ def _begin_with_what_the_chief_has_found(stock: Callable) -> Callable:
 
         strategy = strategy_of_workers(self.model)
         if strategy is None or not self.model.built:
-            # The same error on every worker, for a model that is not built.
+            # A model that is not built raises the same error on every worker.
             return stock(self, logs)
         optimizer = self.model.optimizer
         if optimizer is not None and not optimizer.built:
-            # Its variables are made by all workers together.
+            # All workers make the optimizer's variables together.
             optimizer.build(self.model.trainable_variables)
         what = f"find the backup in {self.backup_dir!r}"
         seen = run_on_every_worker(strategy, lambda: [int(file_utils.exists(self._weights_path))], width=1, to=what)
@@ -50,7 +52,7 @@ def _begin_with_what_the_chief_has_found(stock: Callable) -> Callable:
             return
         if (0,) in seen:
             raise OSError(
-                f"expected every worker to {what}, as worker 0 does, received none on worker {seen.index((0,))}; "
+                f"expected every worker to {what}, as worker 0 does, received no backup on worker {seen.index((0,))}; "
                 "let backup_dir be a folder that all workers share."
             )
         if not _load_together(self, strategy):
@@ -63,7 +65,7 @@ def _begin_with_what_the_chief_has_found(stock: Callable) -> Callable:
 
 
 def _load_together(callback: Any, strategy: Any) -> bool:
-    """Loads the backup on all workers at once, which assigning some variables takes; returns whether it could be."""
+    """Loads the backup on all workers at once, since some variables need it; returns whether every worker could."""
 
     def load() -> Sequence[int]:
         try:
@@ -134,7 +136,7 @@ def _save_on_the_chief(stock: Callable) -> Callable:
 
 def _delete_on_the_chief(stock: Callable) -> Callable:
     def on_train_end(self: Any, logs: Any = None) -> Any:
-        # All have read the backup before any began to train.
+        # Every worker has read the backup before any worker began to train.
         return None if follows(self.model) else stock(self, logs)
 
     return on_train_end
@@ -148,4 +150,7 @@ MEND = Mend(
     versions=((3, 15), (3, 15)),
     defect_present=_defect_present,
     apply=_apply,
+    defect="every worker writes, repairs and deletes the backup of BackupAndRestore, and begins with the epoch "
+    "that it finds: `fit` hangs",
+    rows=("BackupAndRestore",),
 )

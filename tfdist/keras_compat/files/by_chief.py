@@ -9,6 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfdist._log import get_logger
 from tfdist.saving.chief import written_by_chief
 from tfdist.workers import count_workers, is_chief
 
@@ -63,6 +64,28 @@ def saved_by_chief(stock: Callable) -> Callable:
             return stock(model, scratch, *args, **kwargs)
 
     return save
+
+
+def exported_by_chief(stock: Callable) -> Callable:
+    """Returns Model.export, changed to write one SavedModel for models that several workers train.
+
+    Args:
+        stock: the method.
+    """
+    parameters = inspect.signature(stock).parameters
+    save = saved_by_chief(stock)
+
+    def export(self: Any, filepath: Any, *args: Any, **kwargs: Any) -> Any:
+        if strategy_of_workers(self) is None:
+            return stock(self, filepath, *args, **kwargs)
+        if "verbose" in parameters and len(args) < 2:
+            # Keras would print the scratch name.
+            kwargs = {"verbose": False, **kwargs}
+        result = save(self, filepath, *args, **kwargs)
+        get_logger().info("the chief has exported the model to %r", os.fspath(filepath))
+        return result
+
+    return export
 
 
 def _may_overwrite(path: str, module: Any) -> bool:

@@ -1,8 +1,10 @@
 """Mends Keras 2's saving, which writes the same file on every worker under MultiWorkerMirroredStrategy.
 
-Its callbacks send other workers than the chief to folders of their own; `Model.save` and `save_weights` do not, and
-nothing is renamed into place. HDF5 files fail to be locked, and the worker that has failed leaves the others waiting.
-We know of no upstream issue.
+Keras 2's callbacks send workers other than the chief to temporary folders; `Model.save`, `save_weights` and `export` do
+not, and write in place. HDF5 files cannot be locked, and the worker that has failed leaves the others waiting. With the
+mend the chief's file is renamed into place.
+
+Source: saving_lib and legacy.save in Keras 2. No upstream issue is known.
 """
 
 from __future__ import annotations
@@ -10,9 +12,9 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from tfdist.keras_compat.files.by_chief import is_unaware_of_workers, saved_by_chief
+from tfdist.keras_compat.files.by_chief import exported_by_chief, is_unaware_of_workers, saved_by_chief
 from tfdist.keras_compat.mend import Mend, patch_method
-from tfdist.keras_compat.version import keras_in_use
+from tfdist.keras_compat.version import engine_module, keras_in_use
 
 
 def _saving_modules() -> tuple[Any, Any]:
@@ -30,6 +32,7 @@ def _apply() -> None:
     patch_method(saving_lib, "save_weights_only", saved_by_chief)
     patch_method(legacy, "save_model", saved_by_chief)
     patch_method(legacy, "save_weights", saved_by_chief)
+    patch_method(engine_module("training").Model, "export", exported_by_chief)
 
 
 MEND = Mend(
@@ -40,4 +43,7 @@ MEND = Mend(
     versions=((2, 15), (2, 21)),
     defect_present=_defect_present,
     apply=_apply,
+    defect="every worker writes the files of `save`, `save_weights` and `export`: HDF5 files are locked, and "
+    "`save_weights` hangs",
+    rows=(".keras file", "weights file", "model.export: one SavedModel"),
 )

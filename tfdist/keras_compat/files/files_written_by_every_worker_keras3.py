@@ -1,9 +1,11 @@
-"""Mends Keras 3's saving, which knows nothing of workers: under MultiWorkerMirroredStrategy all write the same file.
+"""Mends Keras 3's saving, which writes the same file on every worker under MultiWorkerMirroredStrategy.
 
-Half of one worker's file is overwritten by the other's, HDF5 files fail to be locked, and the folder that
-ModelCheckpoint makes may have been made by another worker in between. The functions below are those that every way of
-saving passes through: `Model.save`, `save_weights`, `keras.saving`, ModelCheckpoint, BackupAndRestore. We know of no
-upstream issue.
+One worker overwrites half of another's file, HDF5 files cannot be locked, and another worker may make the folder that
+ModelCheckpoint is about to make. With the mend the chief's file is renamed into place. The patched functions are those
+that every way of saving calls: `Model.save`, `save_weights`, `export`, `keras.saving`, ModelCheckpoint,
+BackupAndRestore.
+
+Source: saving_lib in Keras 3. No upstream issue is known.
 """
 
 from __future__ import annotations
@@ -14,7 +16,12 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfdist.keras_compat.files.by_chief import is_unaware_of_workers, saved_by_chief, strategy_of_workers
+from tfdist.keras_compat.files.by_chief import (
+    exported_by_chief,
+    is_unaware_of_workers,
+    saved_by_chief,
+    strategy_of_workers,
+)
 from tfdist.keras_compat.mend import Mend, patch_method
 
 
@@ -27,11 +34,13 @@ def _defect_present() -> bool:
 def _apply() -> None:
     from keras.src.callbacks import ModelCheckpoint
     from keras.src.legacy.saving import legacy_h5_format
+    from keras.src.models.model import Model
     from keras.src.saving import saving_lib
 
     patch_method(saving_lib, "save_model", saved_by_chief)
     patch_method(saving_lib, "save_weights_only", saved_by_chief)
     patch_method(legacy_h5_format, "save_model_to_hdf5", saved_by_chief)
+    patch_method(Model, "export", exported_by_chief)
     patch_method(ModelCheckpoint, "_save_model", _into_a_folder_that_may_be_there)
 
 
@@ -53,4 +62,12 @@ MEND = Mend(
     versions=((3, 15), (3, 15)),
     defect_present=_defect_present,
     apply=_apply,
+    defect="every worker writes the files of `save`, `save_weights`, `export` and ModelCheckpoint: broken or "
+    "locked files, and half of a file for a reader",
+    rows=(
+        ".keras file",
+        "weights file",
+        "model.export: one SavedModel",
+        "ModelCheckpoint: one file, never half of one",
+    ),
 )

@@ -1,8 +1,10 @@
 """Mends Keras 3's CSVLogger and TensorBoard, which write the same files on every worker.
 
-Under MultiWorkerMirroredStrategy the lines of a CSV file are written over each other, and TensorBoard shows each number
-as often as there are workers. Here the chief writes; neither callback waits for other workers, so that a program may
-give them to the chief alone. We know of no upstream issue.
+Under MultiWorkerMirroredStrategy the lines of a CSV file overwrite each other, and TensorBoard shows each number once
+for every worker. With the mend the chief alone writes. Neither callback waits for other workers, so that a program may
+give them to the chief alone.
+
+Source: CSVLogger and TensorBoard in Keras 3. No upstream issue is known.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ def _write_elsewhere_unless_chief(stock: Callable) -> Callable:
         if not follows(model):
             return stock(self, model)
         folder = tempfile.mkdtemp(prefix="tfdist-")
-        # evaluate() has no end of training; then the folder goes with the callback.
+        # evaluate() has no end of training: the folder is then removed with the callback.
         self._tfdist_remove_folder = weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
         log_dir, self.log_dir = self.log_dir, folder
         try:
@@ -66,4 +68,6 @@ MEND = Mend(
     versions=((3, 15), (3, 15)),
     defect_present=_defect_present,
     apply=_apply,
+    defect="every worker writes the logs of CSVLogger and TensorBoard: lines overwrite each other, numbers come twice",
+    rows=("CSVLogger", "TensorBoard"),
 )

@@ -1,1 +1,1 @@
-"""Batch normalization of either Keras, and mends of layers."""
+"""Mends of layers, and the batch normalization of the Keras in use."""

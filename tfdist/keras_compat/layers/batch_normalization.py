@@ -1,7 +1,9 @@
-"""What a batch normalization of our own has to know about the Keras in use."""
+"""The batch normalization of the Keras in use: what SyncBatchNormalization and its converter need to know about it."""
 
 from __future__ import annotations
 
+import functools
+import inspect
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -9,91 +11,158 @@ import tensorflow as tf
 
 from tfdist.keras_compat.version import keras_in_use
 
-_UNSUPPORTED = ("renorm", "virtual_batch_size", "adjustment")
+# Options whose statistics are not those of one feature over the batch, each with the value that leaves it out.
+_UNSUPPORTED: dict[str, Any] = {
+    "renorm": False,
+    "renorm_clipping": None,
+    "renorm_momentum": 0.99,
+    "virtual_batch_size": None,
+    "adjustment": None,
+}
+
+
+def with_signature_of(layer_class: Any, **defaults: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Returns a decorator that gives an `__init__(self, **options)` the signature of a Keras layer.
+
+    Arguments are then taken by position and by name, as Keras takes them. The decorated function receives all of them
+    by name, with the defaults filled in.
+
+    Args:
+        layer_class: the class of the Keras layer.
+        **defaults: defaults other than Keras's.
+    """
+    stock = inspect.signature(layer_class.__init__)
+    signature = stock.replace(
+        parameters=[
+            parameter.replace(default=defaults.get(name, parameter.default))
+            for name, parameter in stock.parameters.items()
+        ]
+    )
+    layer_name, *_, keywords_name = signature.parameters
+
+    def decorate(function: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(function)
+        def init(*args: Any, **kwargs: Any) -> None:
+            bound = signature.bind(*args, **kwargs)
+            bound.apply_defaults()
+            options = dict(bound.arguments)
+            layer, keywords = options.pop(layer_name), options.pop(keywords_name)
+            function(layer, **options, **keywords)
+
+        init.__signature__ = signature  # type: ignore[attr-defined]
+        return init
+
+    return decorate
 
 
 def refuse_unsupported(options: dict[str, Any]) -> None:
-    """Raises ValueError for options whose statistics are not those of one feature over the batch."""
-    given = [name for name in _UNSUPPORTED if options.get(name)]
+    """Raises ValueError for options whose statistics are not those of one feature over the batch.
+
+    Args:
+        options: options of a BatchNormalization, by name; those that are absent have Keras's defaults.
+    """
+    given = [f"{name}={options[name]!r}" for name, off in _UNSUPPORTED.items() if options.get(name) not in (off, None)]
     if given:
         raise ValueError(
             f"expected batch normalization without {', '.join(_UNSUPPORTED)}, received {', '.join(given)}; "
-            "leave it out, or keep the layer as it is."
+            "keep Keras's BatchNormalization for this layer."
         )
     axis = options.get("axis", -1)
     if not isinstance(axis, int) and len(axis) != 1:
         raise ValueError(
-            f"expected batch normalization with one axis of features, received {list(axis)}; flatten them into one, or "
-            "keep the layer as it is."
+            f"expected batch normalization with one feature axis, received axis={list(axis)}; flatten the axes into "
+            "one, or keep Keras's BatchNormalization for this layer."
         )
 
 
-class SavedAsPlainLayer:
-    """Lets Keras take the instances of a subclass for those of its own layer where it saves and clones them.
+def options_in_effect(layer: Any) -> dict[str, Any]:
+    """Returns the options of a Keras BatchNormalization that change its results, by name.
 
-    Comes before the layer of Keras among the bases of a class with the same config. Classes built on top of that one
-    are saved as themselves: what they add is in no layer of Keras.
+    Args:
+        layer: a BatchNormalization; without renorm its renorm_clipping and renorm_momentum change nothing.
+    """
+    names = ["axis", "renorm", "virtual_batch_size", "adjustment"]
+    return {name: value for name, value in vars(layer).items() if name in names}
+
+
+class SavedAsPlainLayer:
+    """Base class of a layer that Keras saves and clones as the Keras layer that it is built on.
+
+    Keras saves a layer under the class that `__class__` reports, which is here the class of Keras. List this base
+    before the layer of Keras, in a class whose config is that of the Keras layer. Subclasses of that class are saved
+    under their own class, since no layer of Keras has what they add.
     """
 
     def _plain(self) -> type:
         if SavedAsPlainLayer not in type(self).__bases__:
             return type(self)
-        return next(one for one in type(self).__mro__ if one.__module__.split(".")[0] in ("keras", "tf_keras"))
+        return next(base for base in type(self).__mro__ if base.__module__.split(".")[0] in ("keras", "tf_keras"))
 
     def _become(self, value: type) -> None:
         object.__setattr__(self, "__class__", value)
 
-    # What pickle, mock and Keras ask for; type() tells the truth.
+    # Keras, pickle and mock read `__class__`; type() still returns the subclass.
     __class__ = property(_plain, _become)
 
 
 def feature_axis(layer: Any) -> int:
-    """Returns the axis of features."""
+    """Returns the feature axis of a BatchNormalization."""
     return layer.axis if isinstance(layer.axis, int) else layer.axis[0]
 
 
 def unbiased_in_moving_variance(layer: Any) -> bool:
-    """Whether one device would keep the unbiased variance: the fused kernel of Keras 2 does, for images and volumes."""
+    """Returns whether one device would keep the unbiased variance as the running variance.
+
+    The fused kernel of Keras 2 does, for images and volumes; Keras 3 never does.
+
+    Args:
+        layer: a built BatchNormalization.
+    """
     if keras_in_use().is_keras3:
         return False
-    known = getattr(layer, "_tfdist_fused", None)
-    if known is not None:
-        return bool(known)
+    fused = getattr(layer, "_tfdist_fused", None)
+    if fused is not None:
+        return bool(fused)
     ndim, axis = layer.input_spec.ndim, feature_axis(layer)
     return layer.compute_dtype != "float64" and (ndim == 4 or (ndim == 5 and axis in (1, 4)))
 
 
-def remember_fused(layer: Any) -> None:
-    """Lets a layer of Keras 2 remember whether its kernel was fused, before it is made another."""
-    layer._tfdist_fused = getattr(layer, "fused", None)
+def remember_fused(layer: Any, fused: bool | None) -> None:
+    """Stores on a layer of Keras 2 whether one device would use the fused kernel.
+
+    Args:
+        layer: a BatchNormalization.
+        fused: None if Keras would decide when the layer is built.
+    """
+    layer._tfdist_fused = fused
 
 
 def training_branches(layer: Any, training: Any, yes: Callable[[], Any], no: Callable[[], Any]) -> Any:
-    """Returns what one of two functions returns, as the layer is trained or not.
+    """Returns the result of `yes` if the layer is being trained, otherwise that of `no`.
 
     Args:
-        layer: a layer of batch normalization; one that is frozen is not trained.
-        training: as its `call` received it.
-        yes: for training.
-        no: for inference.
+        layer: a BatchNormalization; a frozen layer is not being trained.
+        training: the `training` argument that the layer's `call` received.
+        yes: called for training.
+        no: called for inference.
     """
     if keras_in_use().is_keras3:
         return yes() if training and layer.trainable else no()
     training = layer._get_training_value(training)
     known = tf.get_static_value(training) if tf.is_tensor(training) else training
     if known is None and tf.is_tensor(training):
-        # Keras 2 traces a layer with an unknown phase where it only wants to know the shape of its outputs.
+        # Keras 2 traces a layer with an unknown phase when it only needs the shape of its outputs.
         return tf.cond(tf.cast(training, tf.bool), yes, no)
     return yes() if known else no()
 
 
 def all_layers(model: Any) -> Iterable[Any]:
-    """Returns all layers of a model, those of nested models and of wrappers too, each once."""
+    """Returns all layers of a model, including those of nested models and wrappers, each layer once."""
     return list({id(layer): layer for layer in model._flatten_layers()}.values())
 
 
 def forget_traces(model: Any) -> None:
-    """Makes a compiled model trace its steps anew."""
+    """Makes a compiled model trace its steps again."""
     for name in ("train_function", "test_function", "predict_function", "train_tf_function"):
         if getattr(model, name, None) is not None:
             setattr(model, name, None)

@@ -1,9 +1,10 @@
-"""Mends Keras 2's evaluation, in which every replica normalizes by the running statistics that it has itself.
+"""Mends Keras 2's evaluation, in which every replica normalizes by its own running statistics.
 
-BatchNormalization's statistics are averaged over replicas where they are read out or saved; evaluate and predict run on
-replicas, each of which reads its own copy: N models are evaluated, none of them the one that is saved. Here evaluation
-begins by giving every replica the average. Source: BatchNormalization in Keras 2, whose statistics are ON_READ
-variables; we know of no upstream issue.
+BatchNormalization's statistics are averaged over replicas when they are read or saved. But evaluate and predict run on
+replicas, each of which reads its own copy: with N replicas, N different models are evaluated, and none of them is the
+model that is saved. With the mend, evaluation begins by giving every replica the average.
+
+Source: BatchNormalization in Keras 2, whose statistics are ON_READ variables. No upstream issue is known.
 """
 
 from __future__ import annotations
@@ -42,4 +43,6 @@ MEND = Mend(
     versions=((2, 15), (2, 21)),
     defect_present=_defect_present,
     apply=_apply,
+    defect="running statistics of BatchNormalization are averaged when saved, but not when evaluated",
+    rows=("BatchNormalization: running statistics averaged",),
 )

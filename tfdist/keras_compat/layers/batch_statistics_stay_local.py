@@ -1,11 +1,13 @@
-"""Mends Keras 3's BatchNormalization, whose running statistics each replica keeps to itself.
+"""Mends Keras 3's BatchNormalization, whose running statistics are never averaged over replicas.
 
-Its moving mean and variance are variables without aggregation: every replica updates its own copy, reading gives that
-of the first replica, and workers end with different models. In Keras 2 they were averaged when read; here they are
-again, and evaluation begins by giving every replica the average, so that it evaluates the model that would be saved.
-A replica without rows leaves its statistics as they are, where the mean of nothing would make them NaN.
-Source: BatchNormalization.build in Keras 3 against the same in Keras 2.15, which passes ON_READ and MEAN; we know of no
-upstream issue.
+Its moving mean and variance are variables without aggregation: every replica updates its own copy, a read returns the
+copy of the first replica, and workers end with different models. Keras 2 averages them when they are read. With the
+mend Keras 3 does so too, and evaluation begins by giving every replica the average, so that the model that is evaluated
+is the model that would be saved. A replica without rows keeps its statistics unchanged; in stock Keras the mean of no
+rows makes them NaN.
+
+Source: BatchNormalization.build in Keras 3, and in Keras 2.15, which passes ON_READ and MEAN. No upstream issue is
+known.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfdist.keras_compat.mend import Mend
+from tfdist.keras_compat.replicas import on_several_replicas
 
 _STATISTICS = ("moving_mean", "moving_variance", "moving_stddev", "renorm_mean", "renorm_stddev")
 
@@ -31,8 +34,8 @@ def average_statistics(layers: Iterable[Any], kind: Any) -> None:
     """Gives every replica the average of the replicas' running statistics.
 
     Args:
-        layers: of a built model; to be called in cross-replica context, by every worker.
-        kind: the class of layers that have statistics.
+        layers: the layers of a built model. Every worker calls this, in cross-replica context.
+        kind: the class of the layers that have statistics.
     """
     for layer in layers:
         if isinstance(layer, kind):
@@ -62,16 +65,15 @@ def _apply() -> None:
             return stock_add_weight(self, *args, **kwargs)
 
     BatchNormalization.add_weight = add_weight
-    BatchNormalization._moments = _of_rows(BatchNormalization._moments)
+    BatchNormalization._moments = _unchanged_without_rows(BatchNormalization._moments)
     for name in ("make_test_function", "make_predict_function"):
         setattr(TensorFlowTrainer, name, averaging_first(getattr(TensorFlowTrainer, name), _average))
 
 
-def _of_rows(stock: Callable) -> Callable:
+def _unchanged_without_rows(stock: Callable) -> Callable:
     def moments(self: Any, inputs: Any, mask: Any) -> tuple[Any, Any]:
         mean, variance = stock(self, inputs, mask)
-        context = tf.distribute.get_replica_context()
-        if self.synchronized or context is None or context.num_replicas_in_sync == 1:
+        if self.synchronized or not on_several_replicas():
             return mean, variance
         has_rows = tf.shape(inputs)[0] > 0
         return (
@@ -87,7 +89,12 @@ def _on_read(next_creator: Callable, **kwargs: Any) -> Any:
 
 
 def averaging_first(stock: Callable, average: Callable[[Any], None]) -> Callable:
-    """Returns what makes a model's test or predict function, after giving every replica the same statistics."""
+    """Returns a method that gives every replica the same statistics and then makes a model's function.
+
+    Args:
+        stock: the method of the model's class that makes its test or predict function.
+        average: gives every replica of a model the same statistics.
+    """
 
     def make_function(self: Any, force: bool = False) -> Any:
         if self.built and self.distribute_strategy.num_replicas_in_sync > 1:
@@ -107,4 +114,7 @@ MEND = Mend(
     versions=((3, 15), (3, 15)),
     defect_present=_defect_present,
     apply=_apply,
+    defect="running statistics of BatchNormalization stay on each replica, so that workers end with different "
+    "models; a replica without rows makes them NaN",
+    rows=("BatchNormalization: running statistics averaged", "BatchNormalization where a replica gets no rows"),
 )

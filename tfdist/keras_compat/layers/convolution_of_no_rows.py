@@ -1,9 +1,10 @@
 """Mends convolutions on a replica that has no rows, on a CPU.
 
-The kernels of oneDNN return the shape of the input for a batch without rows, not that of the output: the next layer
-fails, or a sum over replicas does. A replica has no rows where the last batch has fewer than there are replicas. Here
-such a replica convolves one row of zeros, and leaves it out of the outputs.
-Source: MklConvOp in TensorFlow 2.15 and 2.21 with TF_ENABLE_ONEDNN_OPTS, the default; we know of no upstream issue.
+For a batch without rows the kernels of oneDNN return the shape of the input instead of the shape of the output: the
+next layer fails, or a sum over replicas does. A replica has no rows if the last batch has fewer rows than there are
+replicas. With the mend such a replica convolves one row of zeros and removes that row from the outputs.
+
+Source: MklConvOp in TensorFlow 2.15 and 2.21 with TF_ENABLE_ONEDNN_OPTS, the default. No upstream issue is known.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfdist.keras_compat.mend import Mend
+from tfdist.keras_compat.replicas import on_several_replicas
 
 _LAYERS = tuple(
     f"{kind}{rank}D{transposed}"
@@ -27,12 +29,12 @@ _LAYERS = tuple(
     )
     for rank in ranks
 )
-# A layer's call may be that of its base.
+# Set while a mended call runs: a layer's call may call that of its base class, which is mended too.
 _inside = threading.local()
 
 
 def _defect_present() -> bool:
-    # Without knowing the rows: known ones are folded into constants.
+    # The number of rows is unknown to the graph: otherwise TensorFlow folds the shape into a constant.
     @tf.function(input_signature=[tf.TensorSpec([None, 2, 2, 1])])
     def channels(rows: tf.Tensor) -> tf.Tensor:
         return tf.shape(tf.nn.conv2d(rows, tf.ones([2, 2, 1, 2]), 1, "VALID"))[-1]
@@ -42,10 +44,10 @@ def _defect_present() -> bool:
 
 
 def _may_be_empty(inputs: Any) -> bool:
-    context = tf.distribute.get_replica_context()
-    if context is None or context.num_replicas_in_sync == 1 or not tf.is_tensor(inputs):
+    if not on_several_replicas() or not tf.is_tensor(inputs):
         return False
-    return not inputs.shape[:1].num_elements() and "CPU" in context.strategy.extended.worker_devices[0]
+    on_cpu = "CPU" in tf.distribute.get_strategy().extended.worker_devices[0]
+    return on_cpu and not inputs.shape[:1].num_elements()
 
 
 def _with_a_row(stock: Callable) -> Callable:
@@ -53,22 +55,22 @@ def _with_a_row(stock: Callable) -> Callable:
     def call(self: Any, inputs: Any) -> Any:
         if getattr(_inside, "a_call", False) or not _may_be_empty(inputs):
             return stock(self, inputs)
-        some = tf.shape(inputs)[0] > 0
+        has_rows = tf.shape(inputs)[0] > 0
 
         def one_row() -> tf.Tensor:
-            # Not tf.pad, which is put into the kernel of the convolution.
+            # Not tf.pad, which TensorFlow would fuse into the kernel of the convolution.
             zeros = tf.zeros(tf.concat([[1], tf.shape(inputs)[1:]], 0), inputs.dtype)
             return tf.concat([inputs, zeros], 0)
 
-        # The conditions hold no convolution: where there are rows, nothing is copied.
-        rows = tf.cond(some, lambda: tf.identity(inputs), one_row)
+        # The convolution is outside of the conditions, so that a replica that has rows copies nothing.
+        rows = tf.cond(has_rows, lambda: tf.identity(inputs), one_row)
         rows.set_shape([None, *inputs.shape[1:]])
         _inside.a_call = True
         try:
             outputs = stock(self, rows)
         finally:
             _inside.a_call = False
-        found = tf.cond(some, lambda: tf.identity(outputs), lambda: outputs[:0])
+        found = tf.cond(has_rows, lambda: tf.identity(outputs), lambda: outputs[:0])
         found.set_shape([None, *outputs.shape[1:]])
         return found
 
@@ -77,10 +79,10 @@ def _with_a_row(stock: Callable) -> Callable:
 
 def _apply() -> None:
     layers = [getattr(tf.keras.layers, name) for name in _LAYERS]
-    written = {one for layer in layers for one in layer.__mro__ if ".convolutional." in one.__module__}
-    for one in written:
-        if "call" in vars(one):
-            one.call = _with_a_row(one.call)
+    classes = {base for layer in layers for base in layer.__mro__ if ".convolutional." in base.__module__}
+    for layer_class in classes:
+        if "call" in vars(layer_class):
+            layer_class.call = _with_a_row(layer_class.call)
 
 
 MEND = Mend(
@@ -91,4 +93,7 @@ MEND = Mend(
     versions=((2, 15), (3, 15)),
     defect_present=_defect_present,
     apply=_apply,
+    defect="on a CPU with oneDNN, a convolution on a replica without rows returns the shape of its input: the next "
+    "layer, or a sum over replicas, fails",
+    rows=(),
 )

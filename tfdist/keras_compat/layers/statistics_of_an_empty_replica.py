@@ -1,8 +1,11 @@
 """Mends Keras 2's BatchNormalization on a replica that has no rows.
 
 With `synchronized=True` the statistics are those of the global batch, and yet a replica without rows does not update
-its copy; averaged with the others it is wrong. On central storage an ordinary layer takes the mean of nothing, NaN.
-Source: BatchNormalizationBase._support_zero_size_input in Keras 2; we know of no upstream issue.
+its copy, so that the average over replicas is wrong. On central storage a layer that is not synchronized takes the mean
+of no rows, which is NaN. With the mend a replica without rows updates its copy if the layer is synchronized, and
+otherwise leaves it unchanged.
+
+Source: BatchNormalizationBase._support_zero_size_input in Keras 2. No upstream issue is known.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from tfdist.keras_compat.mend import Mend
 
 
 def base_class() -> Any:
-    """Returns the class in which Keras 2's batch normalization is written."""
+    """Returns the base class that implements batch normalization in Keras 2."""
     return tf.keras.layers.BatchNormalization.__mro__[1]
 
 
@@ -47,4 +50,6 @@ MEND = Mend(
     versions=((2, 15), (2, 21)),
     defect_present=_defect_present,
     apply=_apply,
+    defect="a replica without rows does not update the running statistics of BatchNormalization, or makes them NaN",
+    rows=("BatchNormalization where a replica gets no rows", "the same, uneven, a replica gets no rows"),
 )

@@ -1,4 +1,4 @@
-"""How much of the global batch a replica has: what the losses of its rows count for."""
+"""GlobalBatch: how many rows of the global batch one replica has, which decides the weight of its losses."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _local = threading.local()
 
 @dataclasses.dataclass(frozen=True)
 class GlobalBatch:
-    """The batch of a step, seen from one replica.
+    """The number of rows that one replica, and all replicas together, have in a step.
 
     Attributes:
-        rows: float32 scalar, rows of this replica.
-        total: float32 scalar, rows of all replicas of all workers.
+        rows: float32 scalar, number of rows of this replica.
+        total: float32 scalar, number of rows of all replicas of all workers.
     """
 
     rows: tf.Tensor
@@ -27,7 +27,7 @@ class GlobalBatch:
 
     @property
     def share(self) -> tf.Tensor:
-        """Float32 scalar: which part of the rows this replica has; 0 if nobody has any."""
+        """Float32 scalar: the fraction of all rows that this replica has; 0 if no replica has rows."""
         return tf.math.divide_no_nan(self.rows, self.total)
 
 
@@ -40,29 +40,41 @@ def rows_of(data: Any) -> tf.Tensor:
     return tf.cast(shape[0], tf.float32)
 
 
-def over_replicas(value: tf.Tensor) -> tf.Tensor:
-    """Returns the sum of a value over all replicas; to be called in replica context."""
+def sum_over_replicas(value: tf.Tensor) -> tf.Tensor:
+    """Returns the sum of a value over all replicas, without a gradient; called in replica context."""
     total = tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, tf.stop_gradient(value))
     return tf.stop_gradient(total)
 
 
 @contextlib.contextmanager
 def global_batch(data: Any) -> Iterator[GlobalBatch]:
-    """Lets losses within, on this replica's thread, know the global batch.
+    """Makes `current_batch` return the global batch within the context, on this replica's thread; yields it.
 
     Args:
         data: a replica's batch; its first tensor has as many rows as the batch.
     """
     rows = rows_of(data)
-    batch = GlobalBatch(rows, over_replicas(rows))
-    before = current_batch()
-    _local.batch = batch
-    try:
+    batch = GlobalBatch(rows, sum_over_replicas(rows))
+    with temporarily(_local, batch=batch):
         yield batch
-    finally:
-        _local.batch = before
 
 
 def current_batch() -> GlobalBatch | None:
-    """Returns the global batch that this replica's thread is working on, if it is known."""
+    """Returns the global batch that this replica's thread is working on; None if it is not known."""
     return getattr(_local, "batch", None)
+
+
+@contextlib.contextmanager
+def temporarily(local: threading.local, **values: Any) -> Iterator[None]:
+    """Sets attributes of a thread-local object within the context, and restores their earlier values at its end.
+
+    Args:
+        local: the thread-local object.
+        **values: the attributes and their values; an attribute that does not exist is None afterwards.
+    """
+    before = {name: getattr(local, name, None) for name in values}
+    vars(local).update(values)
+    try:
+        yield
+    finally:
+        vars(local).update(before)

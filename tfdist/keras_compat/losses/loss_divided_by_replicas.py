@@ -1,22 +1,22 @@
 """Mends Keras 3's losses, which weigh every replica alike, however many rows it has.
 
-The mean over a replica's rows is multiplied by 1/replicas, which is the mean over the global batch only where all
-replicas have as many rows (and as many unmasked steps, and weights of the same sum). Here it is multiplied by the
-replica's share of what one device would divide by. Source: `scale_loss_for_distribution` in Keras 3's losses/loss.py;
-we know of no upstream issue.
+Stock Keras multiplies the mean over a replica's rows by 1 / number of replicas. The sum over replicas is the mean over
+the global batch only if all replicas have equally many rows, equally many unmasked steps, and weights of the same sum.
+The mend multiplies by the replica's share of the divisor that one device would use.
+
+Source: `scale_loss_for_distribution` in Keras 3's losses/loss.py. No upstream issue is known.
 """
 
 from __future__ import annotations
 
-import contextlib
 import inspect
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 
-from tfdist.keras_compat.losses.global_batch import current_batch, global_batch, over_replicas
+from tfdist.keras_compat.losses.global_batch import current_batch, global_batch, sum_over_replicas, temporarily
 from tfdist.keras_compat.mend import Mend
 
 _local = threading.local()
@@ -26,16 +26,6 @@ def _defect_present() -> bool:
     from keras.src.losses import loss
 
     return "1.0 / num_replicas" in inspect.getsource(loss.scale_loss_for_distribution)
-
-
-@contextlib.contextmanager
-def _set(name: str, value: Any) -> Iterator[None]:
-    before = getattr(_local, name, None)
-    setattr(_local, name, value)
-    try:
-        yield
-    finally:
-        setattr(_local, name, before)
 
 
 def _scale(stock: Callable) -> Callable:
@@ -52,7 +42,7 @@ def _scale(stock: Callable) -> Callable:
 def _unscale(stock: Callable) -> Callable:
     def unscale_loss_for_distribution(value: Any) -> Any:
         batch = current_batch()
-        # The loss of one output is averaged over replicas without weights, where Keras does not know their rows.
+        # Without a static number of rows, Keras averages the loss of a single output over replicas without weights.
         if batch is None or getattr(_local, "unweighted", False):
             return stock(value)
         return tf.math.divide_no_nan(value, tf.cast(batch.share, value.dtype))
@@ -81,7 +71,7 @@ def _reduce(module: Any) -> Callable:
             divisor = tf.reduce_sum(tf.cast(mask, tf.float32))
         else:
             return call()
-        with _set("share", tf.math.divide_no_nan(divisor, over_replicas(divisor))):
+        with temporarily(_local, share=tf.math.divide_no_nan(divisor, sum_over_replicas(divisor))):
             return call()
 
     return reduce_weighted_values
@@ -89,7 +79,7 @@ def _reduce(module: Any) -> Callable:
 
 def _compile_loss_call(stock: Callable) -> Callable:
     def call(self: Any, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
-        with _set("unweighted", tf.nest.flatten(y_pred)[0].shape[0] is None):
+        with temporarily(_local, unweighted=tf.nest.flatten(y_pred)[0].shape[0] is None):
             return stock(self, y_true, y_pred, sample_weight)
 
     return call
@@ -129,4 +119,14 @@ MEND = Mend(
     versions=((3, 15), (3, 15)),
     defect_present=_defect_present,
     apply=_apply,
+    defect="losses weigh every replica alike, however many rows, unmasked steps or weights it has: wrong on an "
+    "uneven batch",
+    rows=(
+        "last batch smaller than the rest",
+        "last batch of 3 rows",
+        "last batch of 1 row: replicas that get none",
+        "with regularizers and several outputs",
+        "masked loss, other numbers of valid steps on each replica",
+        "sample_weight, loss divided by its sum",
+    ),
 )

@@ -1,9 +1,10 @@
 """Mends Keras 2's losses, which weigh every replica alike, however many rows it has.
 
-As in Keras 3 (loss_divided_by_replicas): the mean over a replica's rows is multiplied by 1/replicas, which is the mean
-over the global batch only where all replicas have as many rows, and as many unmasked steps. Here it is multiplied by
-the replica's share of what one device would divide by. Source: LossesContainer in Keras 2's engine/compile_utils.py;
-we know of no upstream issue.
+As in Keras 3 (see loss_divided_by_replicas), stock Keras multiplies the mean over a replica's rows by 1 / number of
+replicas. The sum over replicas is the mean over the global batch only if all replicas have equally many rows and
+equally many unmasked steps. The mend multiplies by the replica's share of the divisor that one device would use.
+
+Source: LossesContainer in Keras 2's engine/compile_utils.py. No upstream issue is known.
 """
 
 from __future__ import annotations
@@ -14,19 +15,15 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfdist.keras_compat.losses.global_batch import current_batch, global_batch, over_replicas
+from tfdist.keras_compat.losses.global_batch import current_batch, global_batch, sum_over_replicas
 from tfdist.keras_compat.mend import Mend
+from tfdist.keras_compat.replicas import on_several_replicas
 from tfdist.keras_compat.version import engine_module
 
 
 def _defect_present() -> bool:
     losses_utils = engine_module("compile_utils").losses_utils
     return "1.0 / num_replicas" in inspect.getsource(losses_utils.scale_loss_for_distribution)
-
-
-def _on_several_replicas() -> bool:
-    context = tf.distribute.get_replica_context()
-    return context is not None and context.num_replicas_in_sync > 1
 
 
 def _loss_of_container(stock: Callable) -> Callable:
@@ -39,7 +36,7 @@ def _loss_of_container(stock: Callable) -> Callable:
         if not self._built:
             self.build(y_pred)
         used = [one for one in tf.nest.flatten(self._losses) if one is not None]
-        if not _on_several_replicas() or any(one.reduction not in (*means, reductions.SUM) for one in used):
+        if not on_several_replicas() or any(one.reduction not in (*means, reductions.SUM) for one in used):
             return stock(self, y_true, y_pred, sample_weight, regularization_losses)
         flat = tf.nest.flatten(y_pred)
         targets, weights = (
@@ -47,7 +44,8 @@ def _loss_of_container(stock: Callable) -> Callable:
         )
         columns = zip(targets, flat, weights, self._losses, self._loss_weights, self._per_output_metrics, strict=True)
         with global_batch([target for target in targets if target is not None] or flat) as batch:
-            # A Mean counts every replica: the parts of a batch's loss come to their sum if each is worth 1/replicas.
+            # A Mean metric averages over replicas: each part times the number of replicas averages to the sum of the
+            # parts, and total / replicas as the weight makes the batch count with all of its rows.
             replicas = tf.distribute.get_replica_context().num_replicas_in_sync
             counted = batch.total / replicas
             parts = []
@@ -80,10 +78,11 @@ def _apply_valid_mask(stock: Callable) -> Callable:
         weights = stock(losses, sw, mask, reduction)
         if mask is None or batch is None or reduction not in ("auto", "sum_over_batch_size"):
             return weights
-        # The replica's part is that of its unmasked entries; it will be multiplied by that of its rows.
+        # The loss will be multiplied by the replica's share of the rows, and has to be multiplied by its share of the
+        # unmasked entries instead.
         valid = tf.reduce_sum(tf.cast(mask, tf.float32))
-        part = tf.math.divide_no_nan(valid, over_replicas(valid))
-        return tf.math.multiply_no_nan(weights, tf.cast(tf.math.divide_no_nan(part, batch.share), weights.dtype))
+        share = tf.math.divide_no_nan(valid, sum_over_replicas(valid))
+        return tf.math.multiply_no_nan(weights, tf.cast(tf.math.divide_no_nan(share, batch.share), weights.dtype))
 
     return apply_valid_mask
 
@@ -102,4 +101,12 @@ MEND = Mend(
     versions=((2, 15), (2, 21)),
     defect_present=_defect_present,
     apply=_apply,
+    defect="losses weigh every replica alike, however many rows or unmasked steps it has: wrong on an uneven batch",
+    rows=(
+        "last batch smaller than the rest",
+        "last batch of 3 rows",
+        "last batch of 1 row: replicas that get none",
+        "with regularizers and several outputs",
+        "masked loss, other numbers of valid steps on each replica",
+    ),
 )

@@ -1,8 +1,11 @@
 """Mends Keras 3's list of a layer's losses, which all replicas share while a step is traced.
 
-Replicas take turns wherever they meet (a sum over replicas in synchronized batch normalization, a metric on central
-storage). One that begins its forward pass clears the list, and one that goes on finds the other's losses in it. Here
-each replica has a list of its own. Source: Layer.add_loss in Keras 3's layers/layer.py; we know of no upstream issue.
+TensorFlow traces one replica up to a point where replicas need each other (a sum over replicas in synchronized batch
+normalization, a metric on central storage), then the next replica up to the same point. A replica that begins its
+forward pass clears the list of losses, and a replica that continues its own finds the losses of another in the list.
+The mend gives each replica a list of its own.
+
+Source: Layer.add_loss in Keras 3's layers/layer.py. No upstream issue is known.
 """
 
 from __future__ import annotations
@@ -11,11 +14,10 @@ import threading
 import weakref
 from typing import Any
 
-import tensorflow as tf
-
 from tfdist.keras_compat.mend import Mend
+from tfdist.keras_compat.replicas import on_several_replicas
 
-# A replica is traced on a thread of its own; what it has noted goes with the thread.
+# Each replica is traced on a thread of its own, so that its losses are dropped with the thread.
 _local = threading.local()
 
 
@@ -26,8 +28,7 @@ def _defect_present() -> bool:
 
 
 def _losses(layer: Any) -> list[Any]:
-    context = tf.distribute.get_replica_context()
-    if context is None or context.num_replicas_in_sync == 1:
+    if not on_several_replicas():
         if "_losses" not in layer.__dict__:
             raise AttributeError("_losses")
         return layer.__dict__["_losses"]
@@ -54,4 +55,6 @@ MEND = Mend(
     versions=((3, 15), (3, 15)),
     defect_present=_defect_present,
     apply=_apply,
+    defect="replicas share one list of `add_loss` while a step is traced: a replica trains on the losses of another",
+    rows=("add_loss beside synchronized BatchNormalization, where replicas meet in the forward pass",),
 )

@@ -1,4 +1,4 @@
-"""One base for optimizers of our own, whichever Keras is in use."""
+"""OptimizerBase: the base class of tfdist's own optimizers, for any Keras in use."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from tfdist.keras_compat.version import keras_in_use
 
 
 def variable_path(variable: Any) -> str:
-    """Returns where a variable is in its model: "sequential/dense/kernel" in Keras 3, "dense/kernel" in Keras 2."""
+    """Returns the path of a variable in its model: "sequential/dense/kernel" in Keras 3, "dense/kernel" in Keras 2."""
     return str(getattr(variable, "path", None) or variable.name.split(":")[0])
 
 
 def held_variable(variable: Any) -> Any:
-    """Returns TensorFlow's variable, which a variable of Keras 3 holds."""
+    """Returns the variable of TensorFlow that a variable of Keras 3 holds; other variables as they are."""
     held = getattr(variable, "value", variable)
-    # TensorFlow's own has a method of that name.
+    # A variable of TensorFlow has a method named `value`.
     return variable if callable(held) else held
 
 
 def is_shard(variable: Any) -> bool:
-    """Whether a variable is, or is a part of, a variable that parameter servers share."""
+    """Returns whether a variable is a ShardedVariable of parameter servers, or a part of one."""
     candidates = (variable, held_variable(variable))
     return any(hasattr(one, "_sharded_container") or type(one).__name__ == "ShardedVariable" for one in candidates)
 
 
 def compute_dtype(variable: Any) -> tf.DType:
-    """Returns the dtype that a variable's step is worked out in: float32 for smaller floats."""
+    """Returns the dtype in which a variable's step is computed: float32 for smaller floats."""
     dtype = tf.as_dtype(getattr(variable, "true_dtype", variable.dtype))
     return dtype if dtype.size >= tf.float32.size else tf.float32
 
@@ -43,7 +43,7 @@ def _slot_name(variable: Any, name: str) -> str:
 
 
 def _of_this_keras(config: dict[str, Any]) -> dict[str, Any]:
-    """Returns a config without what only the other Keras writes down."""
+    """Returns a config without the entries that only the other Keras has."""
     if keras_in_use().is_keras3:
         return {key: value for key, value in config.items() if key not in ("is_legacy_optimizer", "jit_compile")}
     ours = dict(config)
@@ -58,9 +58,9 @@ def _of_this_keras(config: dict[str, Any]) -> dict[str, Any]:
 
 
 class OptimizerBase(tf.keras.optimizers.Optimizer):
-    """The Optimizer of the Keras in use, with one way to make slots and to update a variable.
+    """The Optimizer of the Keras in use, with the same way to make slots and to update a variable in each Keras.
 
-    A subclass names its `SLOTS` and says in `update_variable` what a step does to one variable.
+    A subclass names its `SLOTS` and implements in `update_variable` the step of one variable.
 
     Args:
         learning_rate: a number or a LearningRateSchedule.
@@ -86,7 +86,7 @@ class OptimizerBase(tf.keras.optimizers.Optimizer):
         """Makes the slots of all variables.
 
         Raises:
-            ValueError: for what `check_variables` refuses.
+            ValueError: if `check_variables` refuses the variables.
         """
         if self.is_built():
             return
@@ -102,11 +102,11 @@ class OptimizerBase(tf.keras.optimizers.Optimizer):
             self._slots = [[self._add_slot(variable, name) for variable in variables] for name in self.SLOTS]
 
     def is_built(self) -> bool:
-        """Whether the slots have been made."""
+        """Returns whether the slots have been made."""
         return bool(self.built if keras_in_use().is_keras3 else getattr(self, "_built", False))
 
     def _add_slot(self, variable: Any, name: str) -> Any:
-        """Makes a slot, of the dtype that the step is worked out in: a small float would lose the step's digits."""
+        """Makes a slot, of the dtype in which the step is computed: a small float would lose digits of the step."""
         dtype = compute_dtype(variable)
         if tf.as_dtype(getattr(variable, "true_dtype", variable.dtype)) == dtype:
             return self.add_variable_from_reference(variable, name)
@@ -114,10 +114,10 @@ class OptimizerBase(tf.keras.optimizers.Optimizer):
             return self.add_variable(shape=variable.shape, dtype=dtype.name, name=_slot_name(variable, name))
 
     def check_variables(self, variables: list[Any], paths: list[str]) -> None:
-        """Is given all variables before any slot is made."""
+        """Called with all variables and their paths before any slot is made; a subclass may refuse them."""
 
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any = None) -> None:
-        """What Keras calls for each variable, on the device that holds it."""
+        """Updates one variable; Keras calls it on the device that holds the variable."""
         if keras_in_use().is_keras3:
             index = self._get_variable_index(variable)
             slots = [slot[index].value for slot in self._slots]
@@ -127,15 +127,15 @@ class OptimizerBase(tf.keras.optimizers.Optimizer):
             learning_rate = self.learning_rate
         dtype = compute_dtype(variable)
         shared = self._shared[dtype] if dtype in self._shared else self.prepare_step(dtype, learning_rate)
-        # Slices of one row are added up: what follows is the dense step.
+        # Conversion adds up the slices of a row, so that the step is that of a dense gradient.
         gradient = tf.cast(tf.convert_to_tensor(gradient), dtype)
         self.update_variable(index, gradient, variable, slots, shared)
 
     def prepare_step(self, dtype: tf.DType, learning_rate: Any) -> Any:
-        """Works out once what a step of all variables shares.
+        """Computes once the values that all variables share in a step.
 
         Args:
-            dtype: that the variables' step is worked out in.
+            dtype: in which the step of the variables is computed.
             learning_rate: of this step.
         """
         return tf.cast(tf.convert_to_tensor(learning_rate), dtype)
@@ -144,11 +144,11 @@ class OptimizerBase(tf.keras.optimizers.Optimizer):
         """Makes one step of one variable.
 
         Args:
-            index: of the variable among all.
-            gradient: dense, of the variable's shape, and of the dtype that the step is worked out in.
-            variable: to be assigned to.
+            index: of the variable among all variables.
+            gradient: dense, of the variable's shape, and of the dtype in which the step is computed.
+            variable: to assign to.
             slots: of the variable, in the order of SLOTS.
-            shared: what prepare_step returned for that dtype.
+            shared: the values that prepare_step returned for that dtype.
         """
         raise NotImplementedError
 
@@ -166,29 +166,29 @@ class OptimizerBase(tf.keras.optimizers.Optimizer):
     @contextlib.contextmanager
     def _sharing(self, variables: Any, learning_rate: Any) -> Iterator[None]:
         if not keras_in_use().is_keras3 and self.jit_compile:
-            # Keras 2 compiles the step of each variable and keeps it: tensors from outside would stay the first ones.
+            # Keras 2 compiles the step of each variable once: it would use the tensors of the first step for ever.
             yield
             return
         self._share({dtype: self.prepare_step(dtype, learning_rate) for dtype in {compute_dtype(v) for v in variables}})
         try:
             yield
         finally:
-            # Tensors of this graph are of no use in another.
+            # Another graph cannot use the tensors of this one.
             self._share({})
 
     def _share(self, tensors: dict[tf.DType, Any]) -> None:
-        # Keras and checkpoints would track what is assigned in the usual way.
+        # object.__setattr__, since Keras and checkpoints track attributes that are set in the usual way.
         object.__setattr__(self, "_shared", tensors)
 
     def _clip_gradients(self, grads: Any) -> Any:
-        """Clips the sum of each row, not the slices that it is made of."""
+        """Clips the sum of the slices of each row, not each slice."""
         clips = any(getattr(self, name, None) for name in ("clipnorm", "global_clipnorm", "clipvalue"))
         return super()._clip_gradients(
             [tf.convert_to_tensor(g) if clips and isinstance(g, tf.IndexedSlices) else g for g in grads]
         )
 
     def _apply_weight_decay(self, variables: Any) -> None:
-        """Nothing: decay is part of the update, not a step of its own."""
+        """Does nothing: weight decay is part of the update."""
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Any:

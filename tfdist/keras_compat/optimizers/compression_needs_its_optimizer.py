@@ -1,41 +1,80 @@
-"""Refuses to train Keras 2's models without compression where the strategy was asked for it.
+"""Mends compile, which knows nothing of the compression that a strategy was made with.
 
-Compression is done by DistributedOptimizer. With another optimizer TensorFlow would send gradients as they are, and
-nobody would know. Of Keras 3 the mend gradients_used_before_the_sum refuses.
+DistributedOptimizer compresses gradients. With any other optimizer TensorFlow would send them as they are, in silence.
+So `compile` turns the optimizer into a DistributedOptimizer if the model's strategy was made with compression. A loop
+of the user's own that uses another optimizer is refused at its first step: with Keras 3 by
+gradients_used_before_the_sum, with Keras 2 here.
+
+Source: compression is an option of tfdist, so that there is no upstream issue.
 """
 
 from __future__ import annotations
 
-import functools
+import inspect
 from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 
-from tfdist.allreduce.options_of import refuse_lost_compression
-from tfdist.keras_compat.version import keras_in_use
+from tfdist._log import get_logger
+from tfdist.allreduce.hook import GradientHook
+from tfdist.allreduce.options_of import all_reduce_of, refuse_lost_compression
+from tfdist.keras_compat.mend import Mend, patch_method
+from tfdist.keras_compat.optimizers.attach import attach
+from tfdist.keras_compat.optimizers.hooked import hook_of
+from tfdist.keras_compat.version import keras_in_use, trainer_class
 
 
-def require_distributed_optimizer() -> None:
-    """Makes every optimizer of Keras 2 look whether its strategy was asked for compression; once is enough."""
-    if keras_in_use().is_keras3:
-        return
-    optimizers = tf.keras.optimizers
-    for base, name in (
-        (optimizers.Optimizer, "aggregate_gradients"),
-        (optimizers.legacy.Optimizer, "_aggregate_gradients"),
-    ):
-        stock = getattr(base, name)
-        if not getattr(stock, "_tfdist_refuses", False):
-            setattr(base, name, _refusing(stock))
+def _defect_present() -> bool:
+    return "compression" not in inspect.getsource(trainer_class().compile)
 
 
-def _refusing(stock: Callable) -> Callable:
-    @functools.wraps(stock)
-    def refusing(self: Any, grads_and_vars: Any) -> Any:
-        # A DistributedOptimizer has a method of its own.
+def _compresses(strategy: tf.distribute.Strategy) -> bool:
+    return all_reduce_of(strategy).compressor is not None
+
+
+def _apply() -> None:
+    patch_method(trainer_class(), "compile", _wrapping_the_optimizer)
+    if not keras_in_use().is_keras3:
+        patch_method(tf.keras.optimizers.Optimizer, "aggregate_gradients", _refusing_lost_compression)
+        patch_method(tf.keras.optimizers.legacy.Optimizer, "_aggregate_gradients", _refusing_lost_compression)
+
+
+def _wrapping_the_optimizer(stock: Callable) -> Callable:
+    def compile(self: Any, *args: Any, **kwargs: Any) -> Any:
+        result = stock(self, *args, **kwargs)
+        strategy = self.distribute_strategy
+        for optimizer in tf.nest.flatten(getattr(self, "optimizer", None)):
+            if optimizer is not None and _compresses(strategy) and hook_of(optimizer) is None:
+                attach(optimizer, GradientHook(None, 1))
+                get_logger().info(
+                    "compile: the gradients of %s are compressed with %s, as the strategy was asked to",
+                    type(optimizer).__name__,
+                    all_reduce_of(strategy).compressor,
+                )
+        return result
+
+    return compile
+
+
+def _refusing_lost_compression(stock: Callable) -> Callable:
+    def aggregate(self: Any, grads_and_vars: Any) -> Any:
+        # A DistributedOptimizer has a method of its own instead of this one.
         refuse_lost_compression(tf.distribute.get_strategy(), type(self).__name__)
         return stock(self, grads_and_vars)
 
-    refusing._tfdist_refuses = True  # type: ignore[attr-defined]
-    return refusing
+    return aggregate
+
+
+MEND = Mend(
+    name="compression_needs_its_optimizer",
+    issue="not reported",
+    strategies=("mirrored", "multi_worker_mirrored"),
+    keras=("keras3", "tf_keras", "keras2"),
+    versions=((2, 15), (3, 15)),
+    defect_present=_defect_present,
+    apply=_apply,
+    defect="compile knows nothing of the compression that a strategy was made with: gradients are sent as they are",
+    rows=(),
+    needed_by=_compresses,
+)

@@ -1,8 +1,9 @@
-"""Mends Keras 2's constraints on central storage, which write a weight that TensorFlow does not let replicas write.
+"""Mends Keras 2's constraints on central storage, which assign a weight that TensorFlow does not let replicas assign.
 
-Weights have no aggregation, so that assigning `constraint(weight)` on a replica is refused. All replicas compute the
-same value from the one copy of the weight; the first one's is kept. Source: Optimizer.apply_gradients in Keras 2; we
-know of no upstream issue.
+Weights have no aggregation, so that TensorFlow refuses to assign `constraint(weight)` on a replica. All replicas
+compute the same value from the only copy of the weight. With the mend the first replica's value is kept.
+
+Source: Optimizer.apply_gradients in Keras 2. No upstream issue is known.
 """
 
 from __future__ import annotations
@@ -44,4 +45,6 @@ MEND = Mend(
     versions=((2, 15), (2, 21)),
     defect_present=_defect_present,
     apply=_apply,
+    defect="constraints on weights fail",
+    rows=("constraints on weights",),
 )

@@ -1,11 +1,13 @@
 """Mends Keras 3's optimizers, which use a replica's own gradient before the sum over replicas.
 
-Clipping sees the gradient of one replica, and LossScaleOptimizer believes the first replica about infinities, so that
-the infinity of another is written into the weights. Here the order is that of one device: sum, unscale, check that it
-is finite, clip, update. What has to be decided at run time (accumulation, a skipped step, overwriting weights by their
-average) is decided once, across replicas: `merge_call` inside of a condition fails (keras-team/keras#20582).
-Source: BaseOptimizer.apply, TFOptimizer._backend_update_step, LossScaleOptimizer._tf_apply; we know of no upstream
-issue for the order.
+Clipping sees the gradient of one replica. LossScaleOptimizer looks for infinities on the first replica alone, and
+writes the infinity of another replica into the weights. With the mend the order is that of one device: sum, unscale,
+check that the sums are finite, clip, update. Conditions at run time (accumulation, a skipped step, weights overwritten
+by their average) are evaluated once, in cross-replica context: `merge_call` inside of a condition fails
+(keras-team/keras#20582).
+
+Source: BaseOptimizer.apply, TFOptimizer._backend_update_step and LossScaleOptimizer._tf_apply. No upstream issue is
+known for the order.
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ import tensorflow as tf
 from tfdist.allreduce import sum_gradients
 from tfdist.allreduce.options_of import refuse_lost_compression
 from tfdist.keras_compat.mend import Mend
-from tfdist.keras_compat.optimizers.attach import build_once, hook_of, run_hook
+from tfdist.keras_compat.optimizers.hooked import hook_of
+from tfdist.keras_compat.optimizers.keras3 import apply_with_hook, build_once
 from tfdist.keras_compat.optimizers.summed_gradients import is_summed, summed
 
 
@@ -41,7 +44,7 @@ def _apply_summed(stock: Callable) -> Callable:
             return stock(self, grads, trainable_variables)
         hook = hook_of(self)
         if hook is not None:
-            return run_hook(self, hook, functools.partial(stock, self), grads, trainable_variables)
+            return apply_with_hook(self, hook, functools.partial(stock, self), grads, trainable_variables)
         if not _on_several_replicas():
             return stock(self, grads, trainable_variables)
         variables = None if trainable_variables is None else list(trainable_variables)
@@ -56,7 +59,7 @@ def _apply_summed(stock: Callable) -> Callable:
 
 
 def _scaled_apply(self: Any, grads: Any, trainable_variables: Any = None) -> None:
-    """LossScaleOptimizer's update, once gradients are summed: all replicas skip the step, or none."""
+    """LossScaleOptimizer's update with gradients that are summed: either all replicas skip the step or none does."""
     if not is_summed():
         self._tfdist_stock_tf_apply(grads, trainable_variables)
         return
@@ -88,7 +91,7 @@ def _update_if_finite(strategy: Any, optimizer: Any, finite: Any, grads: Any, va
         due = tf.equal(tf.convert_to_tensor(optimizer.step_counter), optimizer.dynamic_growth_steps - 1)
         tf.cond(due, grow, count)
 
-    # `finite` is the same on every replica, since it is that of the sum.
+    # `finite` is equal on all replicas, since the sums are.
     tf.cond(finite, update_and_count, optimizer._stateful_handle_non_finite_grads)
 
 
@@ -174,4 +177,14 @@ MEND = Mend(
     versions=((3, 15), (3, 15)),
     defect_present=_defect_present,
     apply=_apply,
+    defect="gradients are clipped, checked for infinities and averaged over time before the sum over replicas; "
+    "`gradient_accumulation_steps` and moving averages of weights fail",
+    rows=(
+        "clipvalue",
+        "clipnorm",
+        "global_clipnorm",
+        "gradient_accumulation_steps=4",
+        "exponential moving average of weights, written back",
+        "an infinity on one replica: all skip the step and halve the scale",
+    ),
 )

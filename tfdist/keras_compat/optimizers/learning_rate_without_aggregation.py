@@ -1,7 +1,9 @@
-"""Mends Keras 2's schedules of the learning rate on central storage: TensorFlow does not let replicas write the rate.
+"""Mends Keras 2's schedules on central storage, which assign a learning rate that replicas may not assign.
 
-The variable that holds the rate has no aggregation. Every replica works out the same rate from the step; the first
-one's is kept. Source: _BaseOptimizer._compute_current_learning_rate in Keras 2; we know of no upstream issue.
+The variable of the learning rate has no aggregation. Every replica computes the same rate from the step. With the mend
+the first replica's rate is kept.
+
+Source: _BaseOptimizer._compute_current_learning_rate in Keras 2. No upstream issue is known.
 """
 
 from __future__ import annotations
@@ -42,4 +44,6 @@ MEND = Mend(
     versions=((2, 15), (2, 21)),
     defect_present=_defect_present,
     apply=_apply,
+    defect="schedules of the learning rate fail",
+    rows=(),
 )

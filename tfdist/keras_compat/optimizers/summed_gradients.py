@@ -1,4 +1,4 @@
-"""Whether the gradients that an optimizer is given are already those of the global batch; known by replica's thread."""
+"""Whether an optimizer is given gradients of one replica or of the global batch, known for each replica's thread."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ _local = threading.local()
 
 
 def is_summed() -> bool:
-    """Whether the gradients of this replica have been summed over replicas."""
+    """Returns whether the gradients of this replica have been summed over replicas."""
     return bool(getattr(_local, "summed", 0))
 
 
 @contextlib.contextmanager
 def summed() -> Iterator[None]:
-    """Within, on this replica's thread, gradients are those of the global batch."""
+    """Marks the gradients in the body, on this replica's thread, as gradients of the global batch."""
     _local.summed = getattr(_local, "summed", 0) + 1
     try:
         yield

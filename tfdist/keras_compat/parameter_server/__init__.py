@@ -1,1 +1,1 @@
-"""Training and evaluation on the workers of a parameter-server cluster."""
+"""Mends of fit, evaluate and predict on a parameter-server cluster, whose steps run on the workers."""

@@ -1,9 +1,12 @@
-"""Mends fit and evaluate of Keras 2 (tf_keras) on parameter servers.
+"""Mends fit and evaluate of Keras 2 on parameter servers, which fail on a finite dataset and on arrays.
 
-There a finite dataset ends in an OutOfRange error of whichever worker is faster, every worker reads all of the data,
-arrays need steps_per_epoch, and progress bar and batch callbacks are refused (_ClusterCoordinatorDataHandler in
-data_adapter.py, _disallow_batch_hooks_in_ps_strategy in callbacks.py). Here Keras's own loop is given a data handler
-whose iterator is a queue of steps under way, and a train function that takes the next finished step from it.
+In stock Keras 2 a finite dataset ends in an OutOfRange error of the worker that is faster, every worker reads all of
+the data, arrays need steps_per_epoch, and the progress bar and batch callbacks are refused. With the mend, Keras's own
+loop gets a data handler whose iterator is a queue of steps under way, and a train function that takes the next finished
+step from that queue.
+
+Source: _ClusterCoordinatorDataHandler in Keras 2's data_adapter.py, _disallow_batch_hooks_in_ps_strategy in its
+callbacks.py; upstream issue keras-team/keras#18624.
 """
 
 from __future__ import annotations
@@ -18,21 +21,15 @@ from typing import Any
 import tensorflow as tf
 
 from tfdist.keras_compat.mend import Mend, patch_method
+from tfdist.keras_compat.parameter_server.feeds import count_worker_tasks, per_worker_dataset, undistributed
 from tfdist.keras_compat.parameter_server.metric_ledger import Slot
 from tfdist.keras_compat.parameter_server.model import (
     CoordinatedFunction,
     CoordinatedModel,
-    refuse_class_weight,
     refuse_compile_options,
     within,
 )
-from tfdist.keras_compat.parameter_server.step_queue import (
-    StepQueue,
-    count_workers,
-    per_worker_dataset,
-    step_queue,
-    undistributed,
-)
+from tfdist.keras_compat.parameter_server.step_queue import StepQueue, step_queue
 from tfdist.keras_compat.version import engine_module
 
 
@@ -41,7 +38,10 @@ def _defect_present() -> bool:
 
 
 def _slots(model: Any) -> list[Slot]:
-    """Where metrics hold their variables: attributes of theirs. Others stay on the parameter server."""
+    """Returns the attributes in which the metrics of a model keep their variables.
+
+    A variable that is not an attribute of its metric stays on the parameter server.
+    """
     return [
         Slot(metric, name)
         for metric in model.metrics
@@ -91,14 +91,12 @@ def _data_handler_class(data_adapter: Any) -> type:
             self, strategy: Any, x: Any, steps_per_epoch: Any, class_weight: Any, distribute: Any
         ) -> None:
             del distribute
-            self._num_workers = count_workers(strategy)
+            self._num_workers = count_worker_tasks(strategy)
             creator = type(x).__name__ == "DatasetCreator"
             dataset_fn: Any = x if creator else getattr(x, "tfdist_dataset_fn", None)
             self._on_workers = dataset_fn is not None
             if self._on_workers:
-                refuse_class_weight(class_weight)
-                coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
-                self._dataset = per_worker_dataset(dataset_fn, coordinator, self._num_workers)
+                self._dataset = per_worker_dataset(dataset_fn, strategy, class_weight=class_weight)
                 self._inferred_steps = None if steps_per_epoch == -1 else steps_per_epoch
                 return
             dataset = getattr(x, "tfdist_dataset", None)
@@ -120,13 +118,13 @@ def _data_handler_class(data_adapter: Any) -> type:
                         break
                     if epoch > self._initial_epoch and self._adapter.should_recreate_iterator():
                         queue = self._queue()
-                    # Steps are scheduled ahead, but not beyond the end of the epoch.
+                    # No step is scheduled ahead beyond the end of the epoch.
                     queue.grant(self._inferred_steps)
                     yield epoch, queue
                     self._adapter.on_epoch_end()
 
         def sync(self) -> None:
-            """Nothing to wait for: a step counts once its result has arrived."""
+            """Returns at once: a step only counts once its result has arrived."""
 
     return CoordinatedDataHandler
 
@@ -139,7 +137,7 @@ def _predict(stock: Callable) -> Callable:
         flag, strategy._should_use_with_coordinator = strategy._should_use_with_coordinator, True
         coordinated = _models.get(self)
         try:
-            # A callback may predict while fit is under way; Keras 2 predicts on the coordinator of its own accord.
+            # A callback may predict while fit is running. Keras 2 itself predicts on the coordinator.
             with coordinated.paused() if coordinated is not None else contextlib.nullcontext():
                 return _outside_of_scope(lambda: stock(self, undistributed(x), *args, **kwargs))
         finally:
@@ -149,17 +147,17 @@ def _predict(stock: Callable) -> Callable:
 
 
 def _outside_of_scope(function: Callable[[], Any]) -> Any:
-    """Calls a function where no strategy is in scope: fit is in the strategy's, and there is no other way out of it."""
+    """Returns the result of a function that is called outside of every strategy's scope, also from within fit."""
     if not tf.distribute.has_strategy():
         return function()
-    # Scopes belong to a thread.
+    # A scope belongs to its thread and cannot be left before it ends; a new thread has none.
     with concurrent.futures.ThreadPoolExecutor(1) as executor:
         return executor.submit(function).result()
 
 
 @contextlib.contextmanager
 def _on_workers(model: Any) -> Iterator[None]:
-    """Gives Keras's loop functions that run on workers, and keeps it from its own handling of coordinators."""
+    """Gives Keras's loop functions that run on workers, and switches off its own use of the coordinator."""
     coordinated = _models.setdefault(model, CoordinatedModel(model, _slots))
     if coordinated.is_open:
         yield
@@ -174,12 +172,12 @@ def _on_workers(model: Any) -> Iterator[None]:
             setattr(model, f"{kind}_function", function)
 
     def reset_metrics() -> None:
-        # A Keras 2 metric resets the variables that it has registered, not those at its attributes.
+        # A Keras 2 metric resets the variables that it has registered, which are not the tallies at its attributes.
         stock_reset()
         coordinated.ledger().reset()
 
     with coordinated:
-        # Only Keras reads it: to refuse progress bars and batch callbacks, and to make functions of its own.
+        # Only Keras reads this flag, in order to refuse progress bars and batch callbacks and to use its own functions.
         flag, strategy._should_use_with_coordinator = strategy._should_use_with_coordinator, False
         model.__dict__["reset_metrics"] = reset_metrics
         try:
@@ -193,8 +191,8 @@ def _refuse(model: Any) -> None:
     refuse_compile_options(model)
     if model._pss_evaluation_shards:
         raise ValueError(
-            "expected compile(pss_evaluation_shards=0), received another value; evaluation sees every record "
-            "once as it is, leave it out."
+            f"expected compile(pss_evaluation_shards=0), received {model._pss_evaluation_shards!r}; leave "
+            "pss_evaluation_shards out, since evaluation reads every record once without it."
         )
 
 
@@ -206,4 +204,7 @@ MEND = Mend(
     versions=((2, 15), (2, 21)),
     defect_present=_defect_present,
     apply=_apply,
+    defect="a finite dataset fails, every worker reads all of the data, and the progress bar and batch callbacks are "
+    "refused",
+    rows=("arrays", "tf.data, finite", "which callbacks are called, and when"),
 )

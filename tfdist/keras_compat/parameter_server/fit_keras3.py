@@ -1,7 +1,10 @@
-"""Mends Keras 3's fit, evaluate and predict, which know nothing of parameter servers (keras-team/keras#18624).
+"""Mends fit, evaluate and predict of Keras 3 on parameter servers, which do not support them.
 
-Keras's own loop stays: it is given an epoch iterator whose iterator is a queue of steps under way, and a train
-function that takes the next finished step from it. Predicting happens on the coordinator, as in Keras 2.
+In stock Keras 3 all three fail there. With the mend, Keras's own loop gets an epoch iterator whose iterator is a queue
+of steps under way, and a train function that takes the next finished step from that queue. Predictions are computed on
+the coordinator, as in Keras 2.
+
+Source: upstream issue keras-team/keras#18624.
 """
 
 from __future__ import annotations
@@ -14,15 +17,15 @@ from typing import Any
 import tensorflow as tf
 
 from tfdist.keras_compat.mend import Mend, patch_method
+from tfdist.keras_compat.parameter_server.feeds import count_worker_tasks, per_worker_dataset, undistributed
 from tfdist.keras_compat.parameter_server.metric_ledger import Slot
 from tfdist.keras_compat.parameter_server.model import (
     CoordinatedFunction,
     CoordinatedModel,
-    refuse_class_weight,
     refuse_compile_options,
     within,
 )
-from tfdist.keras_compat.parameter_server.step_queue import count_workers, per_worker_dataset, step_queue, undistributed
+from tfdist.keras_compat.parameter_server.step_queue import step_queue
 
 
 def _defect_present() -> bool:
@@ -32,7 +35,7 @@ def _defect_present() -> bool:
 
 
 def _slots(model: Any) -> list[Slot]:
-    # What replicas hold of other variables than sums cannot be added up; they stay on the parameter server.
+    # Only sums can be added up over steps; other variables stay on the parameter server.
     return [Slot(v, "_value") for metric in model.metrics for v in metric.variables if v.aggregation == "sum"]
 
 
@@ -75,7 +78,7 @@ def _epoch_iterator_class() -> type:
     from keras.src.trainers.epoch_iterator import EpochIterator
 
     class WorkerDatasetAdapter(DataAdapter):
-        """Takes what distribute_datasets_from_function returned; its size is known to the workers alone."""
+        """Adapts a dataset that every worker builds itself; the coordinator does not know its size."""
 
         def __init__(self, dataset: Any) -> None:
             self.dataset = dataset
@@ -93,13 +96,12 @@ def _epoch_iterator_class() -> type:
         """Keras's epoch iterator, whose iterator is a StepQueue."""
 
         def __init__(self, *, x: Any, class_weight: Any = None, distribute_strategy: Any, **kwargs: Any) -> None:
-            self._num_workers = count_workers(distribute_strategy)
+            self._num_workers = count_worker_tasks(distribute_strategy)
             dataset_fn: Any = getattr(x, "tfdist_dataset_fn", None)
             self._on_workers = dataset_fn is not None
             if self._on_workers:
-                refuse_class_weight(class_weight)
-                coordinator = tf.distribute.coordinator.ClusterCoordinator(distribute_strategy)
-                x = WorkerDatasetAdapter(per_worker_dataset(dataset_fn, coordinator, self._num_workers))
+                dataset = per_worker_dataset(dataset_fn, distribute_strategy, class_weight=class_weight)
+                x = WorkerDatasetAdapter(dataset)
             super().__init__(x=getattr(x, "tfdist_dataset", x), class_weight=class_weight, **kwargs)
             self._distributed_dataset = self.data_adapter.get_tf_dataset()
 
@@ -109,7 +111,7 @@ def _epoch_iterator_class() -> type:
         def _enumerate_iterator(self) -> Iterator:
             for begin_step, end_step, queue in super()._enumerate_iterator():
                 if begin_step == 0:
-                    # Steps are scheduled ahead, but not beyond the end of the epoch.
+                    # No step is scheduled ahead beyond the end of the epoch.
                     queue.grant(self.steps_per_epoch)
                 yield begin_step, end_step, queue
 
@@ -139,14 +141,21 @@ def _make_function(stock: Callable, kind: str) -> Callable:
 
 
 def refuse_optimizer_options(optimizer: Any) -> None:
-    """Raises ValueError for what an optimizer decides at run time, which Keras 3 cannot on a parameter server."""
+    """Raises ValueError for options whose updates an optimizer makes in a condition.
+
+    Keras 3 fails to update variables of a parameter server in a condition.
+
+    Args:
+        optimizer: a Keras 3 optimizer, or a LossScaleOptimizer around it.
+    """
     inner = getattr(optimizer, "inner_optimizer", optimizer)
     for option in ("gradient_accumulation_steps", "ema_overwrite_frequency"):
         value = getattr(inner, option, None)
         if value and (option != "ema_overwrite_frequency" or inner.use_ema):
             raise ValueError(
-                f"expected an optimizer without {option} for the strategy parameter_server, received {value!r}; "
-                "Keras 3 fails to update variables of ps tasks in conditions (keras-team/keras#20582), leave it out."
+                f"expected an optimizer without {option} for the strategy parameter_server, received {value!r}; leave "
+                f"{option} out, since Keras 3 fails to update variables of ps tasks in conditions "
+                "(keras-team/keras#20582)."
             )
 
 
@@ -157,7 +166,7 @@ def _predict(stock: Callable) -> Callable:
         if tf.distribute.has_strategy():
             raise ValueError(
                 f"expected {stock.__name__}() outside of strategy.scope() on the strategy parameter_server, where it "
-                "runs on the coordinator, received a call inside; move it out of the scope."
+                "runs on the coordinator, received a call inside the scope; move it out of the scope."
             )
         strategy, self._distribute_strategy = self._distribute_strategy, None
         try:
@@ -176,4 +185,6 @@ MEND = Mend(
     versions=((3, 15), (3, 15)),
     defect_present=_defect_present,
     apply=_apply,
+    defect="`fit`, `evaluate` and `predict` do not support parameter servers",
+    rows=("arrays", "tf.data, finite", "evaluate a dataset, uneven", "predict a dataset, complete and in order"),
 )

@@ -1,9 +1,9 @@
-"""Keeps the metrics of a model on the coordinator while its steps run on parameter-server workers.
+"""Keeps the metrics of a model on the coordinator while its steps run on the workers of a parameter-server cluster.
 
-Metric variables on a parameter server are read while other workers write: a total that has been added to and a count
-that has not give an accuracy above 1 (keras-team/keras#18624). Here each step computes what it would add to fresh
-metrics and returns that; the coordinator adds it up. So metrics are exactly those of the steps that have finished, at
-every moment, and a step that is run twice because its worker was lost counts once.
+Metric variables on a parameter server are read while other workers write them: a total that already includes a step and
+a count that does not yet give an accuracy above 1 (keras-team/keras#18624). With the ledger, each step computes what it
+would add to fresh metrics and returns that; the coordinator adds it to the running values. So metrics are exactly those
+of the finished steps, at every moment, and a step that is run twice because its worker was lost counts once.
 """
 
 from __future__ import annotations
@@ -17,7 +17,11 @@ import tensorflow as tf
 
 
 class Tally:
-    """Stands in for the tf.Variable of a metric: a tensor that can be assigned to, eager or in a graph being traced."""
+    """A tensor that can be assigned to, eagerly or in a graph being traced; it replaces the tf.Variable of a metric.
+
+    Args:
+        variable: the tf.Variable, or a Tally, whose dtype and shape the tally takes. Its value starts at 0.
+    """
 
     def __init__(self, variable: Any) -> None:
         self.dtype = tf.as_dtype(variable.dtype)
@@ -44,7 +48,7 @@ class Tally:
     value = read_value
 
     def numpy(self) -> Any:
-        """Returns the value as a numpy array."""
+        """Returns the value as a NumPy array."""
         return self.tensor.numpy()
 
     def __float__(self) -> float:
@@ -78,11 +82,11 @@ for _name in sorted(tf.Tensor.OVERLOADABLE_OPERATORS - {"__eq__", "__ne__"}):
 
 @dataclasses.dataclass(frozen=True)
 class Slot:
-    """Where a metric keeps a tf.Variable: an attribute of an object.
+    """An attribute in which a metric keeps a tf.Variable.
 
     Attributes:
-        owner: a Keras 3 Variable, or a Keras 2 metric.
-        attribute: its name.
+        owner: the object that has the attribute: a Keras 3 Variable, or a Keras 2 metric.
+        attribute: the name of the attribute.
     """
 
     owner: Any
@@ -90,16 +94,16 @@ class Slot:
 
     @property
     def value(self) -> Any:
-        """The tf.Variable, or the Tally in its place."""
+        """The tf.Variable, or the Tally that replaces it."""
         return self.owner.__dict__[self.attribute]
 
     def put(self, value: Any) -> None:
-        """Replaces it, past the owner's own bookkeeping of variables."""
+        """Sets the attribute without the owner's tracking of variables."""
         self.owner.__dict__[self.attribute] = value
 
     @property
     def key(self) -> tuple[int, str]:
-        """What tells it from other slots."""
+        """A value that two slots share only if they are the same attribute of the same object."""
         return id(self.owner), self.attribute
 
 
@@ -107,7 +111,7 @@ class MetricLedger:
     """The metric variables of one model, and their running values on the coordinator.
 
     Args:
-        slots: where they are kept.
+        slots: where the metrics keep their variables.
     """
 
     def __init__(self, slots: Sequence[Slot]) -> None:
@@ -115,11 +119,11 @@ class MetricLedger:
         self._stock: list[Any] = []
 
     def covers(self, slots: Sequence[Slot]) -> bool:
-        """Whether it was made for these slots."""
+        """Returns whether the ledger was made for exactly these slots."""
         return {slot.key for slot in slots} == {slot.key for slot in self._slots}
 
     def open(self) -> None:
-        """Moves the metrics' values to the coordinator; does nothing if they are there."""
+        """Moves the metrics' values to the coordinator; does nothing if the ledger is open."""
         if self._stock:
             return
         self._stock = [slot.value for slot in self._slots]
@@ -143,7 +147,7 @@ class MetricLedger:
 
     @contextlib.contextmanager
     def fresh(self) -> Iterator[list[Tally]]:
-        """Lets the body, being traced, update metrics that start at zero; yields their values."""
+        """Replaces the metrics' values by tallies that start at 0 while a step is traced, and yields the tallies."""
         outer = [slot.value for slot in self._slots]
         inner = [Tally(value) for value in outer]
         for slot, tally in zip(self._slots, inner, strict=True):
@@ -155,13 +159,13 @@ class MetricLedger:
                 slot.put(value)
 
     def pack(self, tallies: Sequence[Tally]) -> list[tf.Tensor]:
-        """Returns the values as one flat tensor a dtype, so that a step's result is fetched in few round trips."""
+        """Returns the values of tallies as one flat tensor per dtype, so that fetching them takes few round trips."""
         return [
             tf.concat([tf.reshape(tallies[i].tensor, [-1]) for i in chosen], axis=0) for _, chosen in self._by_dtype()
         ]
 
     def add(self, packed: Sequence[Any]) -> None:
-        """Adds what a step returned, which begins with what `pack` made."""
+        """Adds the outputs of a step, which begin with the tensors that `pack` made, to the running values."""
         for (dtype, chosen), flat in zip(self._by_dtype(), packed, strict=False):
             tallies = [self._slots[i].value for i in chosen]
             parts = tf.split(tf.constant(flat, dtype), [tally.shape.num_elements() for tally in tallies])

@@ -1,4 +1,4 @@
-"""What a Keras model needs while its steps run on the workers of a parameter-server cluster."""
+"""CoordinatedModel and CoordinatedFunction: run a Keras model's steps on the workers of a parameter-server cluster."""
 
 from __future__ import annotations
 
@@ -9,26 +9,29 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfdist.keras_compat.parameter_server.feeds import BatchFeed, count_worker_tasks
 from tfdist.keras_compat.parameter_server.metric_ledger import MetricLedger, Slot
-from tfdist.keras_compat.parameter_server.step_queue import BatchFeed, StepFunction, StepQueue, count_workers
+from tfdist.keras_compat.parameter_server.step_function import StepFunction
+from tfdist.keras_compat.parameter_server.step_queue import StepQueue
 
 
 class CoordinatedModel:
-    """The cluster of a model's strategy, and what is under way there; a context that fit and evaluate are called in.
+    """The coordinator, the queues and the metric ledger of a model; a context in which fit and evaluate run.
+
+    When the outermost context ends, the steps under way are waited for and the metrics' values are written back.
 
     Args:
         model: a Keras model made under a parameter-server strategy.
-        slots: where a model's metrics keep their variables.
+        slots: returns where the metrics of a model keep their variables.
 
     Attributes:
         coordinator: the cluster's ClusterCoordinator.
-        num_workers: how many workers there are.
-        is_open: whether fit or evaluate is being called.
+        num_workers: the number of worker tasks.
     """
 
     def __init__(self, model: Any, slots: Callable[[Any], Sequence[Slot]]) -> None:
         self.coordinator = tf.distribute.coordinator.ClusterCoordinator(model.distribute_strategy)
-        self.num_workers = count_workers(model.distribute_strategy)
+        self.num_workers = count_worker_tasks(model.distribute_strategy)
         self._model: Callable[[], Any] = weakref.ref(model)
         self._slots = slots
         self._ledger = MetricLedger([])
@@ -37,11 +40,11 @@ class CoordinatedModel:
 
     @property
     def is_open(self) -> bool:
-        """Whether fit or evaluate is being called."""
+        """Whether fit or evaluate is running."""
         return self._depth > 0
 
     def ledger(self) -> MetricLedger:
-        """Returns the open ledger of the model's metrics as they are now."""
+        """Returns the open ledger of the metrics that the model has now."""
         slots = self._slots(self._model())
         if not self._ledger.covers(slots):
             self._ledger.close()
@@ -50,7 +53,12 @@ class CoordinatedModel:
         return self._ledger
 
     def queue_of(self, iterator: Any, step: StepFunction) -> StepQueue:
-        """Returns the queue that runs this step on the batches of an iterator; a queue is its own."""
+        """Returns a queue that runs a step on the batches of an iterator.
+
+        Args:
+            iterator: an iterator over batches, or a StepQueue, which is returned itself.
+            step: the step to run.
+        """
         if not isinstance(iterator, StepQueue):
             iterator = StepQueue(BatchFeed(iterator), num_workers=self.num_workers)
         iterator.step = step
@@ -68,13 +76,13 @@ class CoordinatedModel:
         self._queues.clear()
         self._ledger.close()
         for error in errors:
-            # A step that was under way when training was stopped: nobody else would hear of its failure.
+            # The error of a step that was under way when training stopped is reported nowhere else.
             if error is not None and kind is None:
                 raise error
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
-        """Lets the body see the model as if neither fit nor evaluate were being called."""
+        """Makes `is_open` False within the context."""
         depth, self._depth = self._depth, 0
         try:
             yield
@@ -83,19 +91,19 @@ class CoordinatedModel:
 
 
 class CoordinatedFunction:
-    """The train or test function of a model: runs steps on workers, returns the logs up to the next finished one.
+    """The train or test function of a model: runs steps on workers and returns the logs of the steps finished so far.
 
     Args:
         model: the Keras model.
         step_name: "train_step" or "test_step".
         coordinated: the model's CoordinatedModel.
-        steps_per_call: how many steps a call makes.
+        steps_per_call: returns the number of steps of one call, given the model.
     """
 
     def __init__(
         self, model: Any, step_name: str, coordinated: CoordinatedModel, steps_per_call: Callable[[Any], int]
     ) -> None:
-        # The model holds this function: a reference back would keep both alive.
+        # The model holds this function, so a strong reference back would keep both alive.
         self._model: Callable[[], Any] = weakref.ref(model)
         self._step_name = step_name
         self._coordinated = coordinated
@@ -104,7 +112,7 @@ class CoordinatedFunction:
         self._step = StepFunction(self._run, coordinated.coordinator)
 
     def _run(self, batch: Any) -> list[tf.Tensor]:
-        """One step, in replica context on a worker: what it adds to the metrics, and logs of the user's own."""
+        """Runs one step in replica context on a worker; returns its additions to the metrics, then the user's logs."""
         model = self._model()
         ledger = self._coordinated.ledger()
         with ledger.fresh() as tallies:
@@ -119,11 +127,16 @@ class CoordinatedFunction:
         return [*ledger.pack(tallies), *own]
 
     def _own_names(self, model: Any) -> list[str]:
+        """Returns the names of the logs that are not results of metrics."""
         metrics = model.get_metrics_result()
         return [name for name in self._log_names if name not in metrics]
 
     def __call__(self, iterator: Any) -> dict[str, Any]:
-        """Makes the steps of one call and returns the logs; StopIteration if there is no data left."""
+        """Runs the steps of one call and returns the logs.
+
+        Raises:
+            StopIteration: if there is no data left.
+        """
         model = self._model()
         queue = self._coordinated.queue_of(iterator, self._step)
         outputs: list[Any] = []
@@ -137,7 +150,7 @@ class CoordinatedFunction:
             self._coordinated.ledger().add(outputs)
             counter = getattr(model, f"_{self._step_name.removesuffix('_step')}_counter", None)
             if counter is not None:
-                # Keras 2 counts in the functions that this one replaces; TensorBoard reads it.
+                # Keras 2's own train and test functions advance this counter, which TensorBoard reads.
                 counter.assign_add(1)
         metrics = model.get_metrics_result()
         own_names = self._own_names(model)
@@ -150,26 +163,17 @@ def refuse_compile_options(model: Any) -> None:
     for option in ("run_eagerly", "jit_compile"):
         if getattr(model, option):
             raise ValueError(
-                f"expected compile({option}=False) for the strategy parameter_server, received True; "
-                "its steps run as graphs on the workers and read variables of the ps tasks, leave it out."
+                f"expected compile({option}=False) for the strategy parameter_server, received True; leave {option} "
+                "out, since steps run as graphs on the workers and read variables of the ps tasks."
             )
 
 
-def refuse_class_weight(class_weight: Any) -> None:
-    """Raises ValueError if class weights are given for a dataset that only the workers see."""
-    if class_weight is not None:
-        raise ValueError(
-            "expected no class_weight with a dataset function, received one; "
-            "let the dataset function yield sample weights."
-        )
-
-
 def within(applies: Callable[[Any], bool], context: Callable[[Any], Any]) -> Callable[[Callable], Callable]:
-    """Returns what makes of a model's method one that runs within a context, for the models that it applies to.
+    """Returns a function that wraps a method of a model so that it runs within a context.
 
     Args:
-        applies: whether a model needs it; others get the method as it is.
-        context: the context manager of a model.
+        applies: returns whether a model's method runs within the context; for other models it runs unchanged.
+        context: returns the context manager of a model.
     """
 
     def replace(stock: Callable) -> Callable:

@@ -1,4 +1,4 @@
-"""Refuses a variable partitioner where the Keras in use cannot take sharded variables."""
+"""Refuses a variable partitioner if the Keras in use cannot take sharded variables."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from tfdist.keras_compat.version import keras_in_use
 
 
 def check_variable_partitioner(partitioner: Callable | None) -> None:
-    """Raises ValueError if the Keras in use cannot take sharded variables.
+    """Raises ValueError if a partitioner is given and the Keras in use cannot take sharded variables.
 
-    Keras 3 asks a variable for its `handle`, which a ShardedVariable does not have (keras-team/keras#18624).
+    Keras 3 reads the `handle` of a variable, which a ShardedVariable does not have (keras-team/keras#18624).
 
     Args:
-        partitioner: of a parameter-server strategy, or None.
+        partitioner: the variable_partitioner of a parameter-server strategy, or None.
     """
     if partitioner is not None and keras_in_use().is_keras3:
         raise ValueError(

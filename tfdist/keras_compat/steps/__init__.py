@@ -1,1 +1,1 @@
-"""Mends of what fit does in and around a step."""
+"""Mends of training and evaluation steps, and of the logs that they return."""

@@ -1,9 +1,11 @@
-"""Mends Keras 2's logs of single batches under MultiWorkerMirroredStrategy, which are the sum over workers.
+"""Mends Keras 2's logs of single batches under MultiWorkerMirroredStrategy, which are summed over workers.
 
-A metric's result is already that of all replicas (`result()` merges them); `reduce_per_replica` then adds the workers'
-equal results up, so that two workers show twice the loss, and an accuracy above 1, until the epoch ends. Other values
-that a train_step returns are still summed, as Keras 2 documents. Source: reduce_per_replica in Keras 2's training.py;
-we know of no upstream issue.
+The result of a metric already includes all replicas, since `result()` merges them; `reduce_per_replica` then sums the
+equal results of the workers, so that two workers show twice the loss, and an accuracy above 1, until the epoch ends.
+With the mend the result of a metric is taken as it is. Other values that a train_step returns are still summed, as
+Keras 2 documents.
+
+Source: reduce_per_replica in Keras 2's training.py. No upstream issue is known.
 """
 
 from __future__ import annotations
@@ -45,7 +47,7 @@ def _apply() -> None:
 
 def _remembering_the_model(stock: Callable) -> Callable:
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-        # Its functions are traced within, and what they return is reduced without a word of which model it came from.
+        # reduce_per_replica, which is called while the functions of the model are traced, does not receive the model.
         with _current(self):
             return stock(self, *args, **kwargs)
 
@@ -69,4 +71,6 @@ MEND = Mend(
     versions=((2, 15), (2, 21)),
     defect_present=_defect_present,
     apply=_apply,
+    defect="logs of single batches are summed over workers: two workers show an accuracy of up to 2",
+    rows=("logs of single batches", "train_on_batch, test_on_batch"),
 )

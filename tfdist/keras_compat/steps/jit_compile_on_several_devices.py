@@ -1,7 +1,10 @@
-"""Refuses Keras 2's `jit_compile=True` on several replicas without GPUs, which fails while the first step runs.
+"""Mends Keras 2's `jit_compile=True` on several replicas without GPUs, which fails in the first step.
 
-XLA takes neither variables of several devices nor a sum over replicas of CPUs (keras-team/keras#21366); TensorFlow
-compiles the step of a replica only where all devices are GPUs. The error that it ends with names neither.
+XLA takes neither variables of several devices nor a sum over replicas on CPUs; TensorFlow compiles the step of a
+replica only if all devices are GPUs. TensorFlow's error names neither cause. With the mend `fit` and `evaluate` raise a
+ValueError before the first step.
+
+Source: upstream issue keras-team/keras#21366.
 """
 
 from __future__ import annotations
@@ -17,11 +20,11 @@ from tfdist.keras_compat.version import engine_module
 
 
 def refuse_jit_compile(model: Any) -> None:
-    """Raises ValueError if a model on several replicas is to be compiled by XLA."""
+    """Raises ValueError if a model on several replicas was compiled with jit_compile=True."""
     if model.jit_compile:
         raise ValueError(
-            "expected compile(jit_compile=False) on several replicas, received True; TensorFlow cannot compile a step "
-            "whose variables are on several devices (keras-team/keras#21366), leave it out."
+            "expected compile(jit_compile=False) on several replicas, received True; leave jit_compile out, since "
+            "TensorFlow cannot compile a step whose variables are on several devices (keras-team/keras#21366)."
         )
 
 
@@ -32,7 +35,7 @@ def _defect_present() -> bool:
 
 
 def _is_compiled(strategy: tf.distribute.Strategy) -> bool:
-    """Whether TensorFlow has XLA compile what each of several replicas does."""
+    """Returns whether XLA can compile the step of each of several replicas."""
     devices = strategy.extended.worker_devices
     return isinstance(strategy, tf.distribute.TPUStrategy) or all("GPU" in device for device in devices)
 
@@ -60,4 +63,6 @@ MEND = Mend(
     versions=((2, 15), (2, 21)),
     defect_present=_defect_present,
     apply=_apply,
+    defect="`jit_compile=True` fails in the first step, with an error that does not name the cause; tfdist refuses it",
+    rows=("jit_compile=True",),
 )

@@ -1,7 +1,9 @@
-"""Mends Keras 3's reduction of logs across workers, which asks for an axis that a scalar does not have.
+"""Mends Keras 3's reduction of logs across workers, which fails because it names an axis that a scalar does not have.
 
-`reduce_per_replica` calls `strategy.reduce("MEAN", v, axis=0)` on scalars under MultiWorkerMirroredStrategy
-(tensorflow/tensorflow#72388). Here all values of a step travel together, in one collective a dtype.
+`reduce_per_replica` calls `strategy.reduce("MEAN", v, axis=0)` on scalars under MultiWorkerMirroredStrategy. The mend
+takes the mean without an axis, of all values of a step together, in one collective per dtype.
+
+Source: upstream issue tensorflow/tensorflow#72388.
 """
 
 from __future__ import annotations
@@ -26,13 +28,13 @@ def mean_over_replicas(values: Any, strategy: tf.distribute.Strategy) -> Any:
     """Returns the mean of each value over all replicas of all workers.
 
     Args:
-        values: a structure of tensors or PerReplica values, each of the same shape on every replica.
-        strategy: a strategy in whose cross-replica context this is called.
+        values: a structure of tensors or PerReplica values; each has the same static shape on every replica.
+        strategy: the strategy, in whose cross-replica context this is called.
     """
     flat = tf.nest.flatten(values)
     local = [strategy.experimental_local_results(value)[0] for value in flat]
     means: list[Any] = [None] * len(flat)
-    # In the same order on every worker: a collective meets the one that comes at the same place.
+    # In the same order on every worker, since collectives are matched by their order.
     for dtype in sorted({value.dtype for value in local}, key=lambda dtype: dtype.name):
         chosen = [i for i, value in enumerate(local) if value.dtype == dtype]
         shapes = [local[i].shape for i in chosen]
@@ -45,7 +47,7 @@ def mean_over_replicas(values: Any, strategy: tf.distribute.Strategy) -> Any:
 
 
 def _pack(values: Sequence[tf.Tensor]) -> tf.Tensor:
-    # The mean of integers and of truth values is a fraction.
+    # The mean of integers, or of bools, is a fraction.
     return tf.concat([tf.reshape(v if v.dtype.is_floating else tf.cast(v, tf.float32), [-1]) for v in values], axis=0)
 
 
@@ -79,4 +81,6 @@ MEND = Mend(
     versions=((3, 15), (3, 15)),
     defect_present=_defect_present,
     apply=_apply,
+    defect="logs are reduced along an axis that scalars do not have: `fit` fails",
+    rows=("arrays", "tf.data, finite"),
 )

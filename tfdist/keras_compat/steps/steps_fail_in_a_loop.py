@@ -1,13 +1,17 @@
-"""Mends the functions that make Keras 3's steps on several replicas.
+"""Mends Keras 3's train and test functions on several replicas, which fail with steps_per_execution above 1.
 
-- With steps_per_execution above 1 they fail: a function within a condition within a loop loses its integer inputs
-  (keras-team/keras#19246). Here the step is traced into the loop itself.
-- A step that finds no more data has counted itself in `optimizer.iterations` by then: nothing in it waits for the data.
-- The logs of a step are the mean of what each replica's metrics give. A mean of accuracies is no accuracy where rows
-  differ, and a mean of AUCs never is; here metrics are computed from the sums over all replicas, as at the epoch's end.
-- `jit_compile=True` fails in TensorFlow, with variables on several devices; it is refused.
+Stock Keras 3 has four defects there:
 
-Source: TensorFlowTrainer._make_function in Keras 3.
+- With steps_per_execution above 1 the step fails, because a function within a condition within a loop loses its integer
+  inputs (keras-team/keras#19246). The mend traces the step into the loop itself.
+- A step that finds no data left has already counted itself in `optimizer.iterations`, because nothing in it waits for
+  the data. With the mend the step waits for its data.
+- The logs of a step are the mean of the results that each replica's metrics give. The mean of accuracies is not the
+  accuracy if the numbers of rows differ, and the mean of AUCs is not the AUC. With the mend the logs are computed from
+  the sums over all replicas, as at the end of the epoch.
+- `jit_compile=True` fails in TensorFlow if variables are on several devices. The mend refuses it.
+
+Source: TensorFlowTrainer._make_function in Keras 3; upstream issue keras-team/keras#19246.
 """
 
 from __future__ import annotations
@@ -48,7 +52,7 @@ class ReplicaSteps:
 
     Args:
         model: the Keras model.
-        step_function: what a replica does with its batch; returns logs.
+        step_function: runs the step of a replica on its batch and returns logs.
     """
 
     def __init__(self, model: Any, step_function: Callable) -> None:
@@ -62,7 +66,12 @@ class ReplicaSteps:
             self._on_iterator = tf.function(traced(self._steps), reduce_retracing=True)
 
     def __call__(self, iterator: Any) -> Any:
-        """Makes the steps of one call and returns the logs of the last; an error of TensorFlow's at the end of data."""
+        """Runs the steps of one call and returns the logs of the last step.
+
+        Raises:
+            tf.errors.OutOfRangeError: if there is no data left, with an iterator of tf.data.
+            StopIteration: if there is no data left, with run_eagerly=True.
+        """
         if isinstance(iterator, (tf.data.Iterator, tf.distribute.DistributedIterator)):
             return self._on_iterator(iterator)
         logs = None
@@ -71,7 +80,7 @@ class ReplicaSteps:
         return logs
 
     def _run(self, data: Any) -> Any:
-        """One step in cross-replica context."""
+        """Runs one step, in cross-replica context, and returns its logs."""
         if tf.executing_eagerly():
             return self._logs(*self._strategy.run(self._replica_step, args=(data,)))
         local = [part for value in tf.nest.flatten(data) for part in self._strategy.experimental_local_results(value)]
@@ -83,7 +92,7 @@ class ReplicaSteps:
         logs = self._step_function(data)
         if not isinstance(logs, dict) or _is_central(self._strategy):
             return logs, []
-        # A variable that is read has no device, and TensorFlow asks where to put the sum.
+        # TensorFlow places the sum on the device of its operand: a variable's value has none, tf.identity has one.
         return logs, sum_gradients([tf.identity(variable.value) for variable in self._summed_variables()])
 
     def _summed_variables(self) -> list[Any]:
@@ -99,7 +108,7 @@ class ReplicaSteps:
         mapping = list(zip(self._summed_variables(), totals, strict=True)) if totals else []
         with StatelessScope(state_mapping=mapping) if mapping else contextlib.nullcontext():
             results = self._model.get_metrics_result()
-        # Keras's own rule for when logs are those of the metrics: _get_metrics_result_or_logs.
+        # The logs are those of the metrics by the rule of Keras's _get_metrics_result_or_logs.
         if set(results) == set(logs):
             return {name: results[name] for name in logs}
         return trainer.reduce_per_replica(logs, self._strategy, "auto")
@@ -160,4 +169,12 @@ MEND = Mend(
     versions=((3, 15), (3, 15)),
     defect_present=_defect_present,
     apply=_apply,
+    defect="`steps_per_execution` above 1 fails; logs of batches are means of the replicas' metrics; `jit_compile` "
+    "fails late and is refused by tfdist",
+    rows=(
+        "steps_per_execution=8, which does not divide the epoch",
+        "steps_per_execution=8, uneven, with validation and predict",
+        "logs of single batches",
+        "jit_compile=True",
+    ),
 )

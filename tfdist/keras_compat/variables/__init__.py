@@ -1,1 +1,1 @@
-"""Mends of random numbers and counters."""
+"""Mends of random numbers and of counters."""

@@ -1,10 +1,14 @@
-"""Mends Keras 3's `Variable.assign_add`, which reads the variable and assigns the sum.
+"""Mends Keras 3's `Variable.assign_add`, which reads the variable and then assigns the sum.
 
-Between the two another worker may write, and its addition is lost: on a parameter server 60 steps of two workers left
-`optimizer.iterations` at 46 (keras-team/keras#18624). On central storage, where what the replicas assign is summed, the
-old value is added once for each replica. TensorFlow's own assign_add is one atomic operation. Metrics that write
-`variable.assign(variable + x)` themselves are given the same on central storage: what a replica adds is summed. There
-variables without aggregation (seeds, averages of weights) cannot be written by replicas; the first one's value is kept.
+On a parameter server another worker may write between the two, and its addition is lost: 60 steps of two workers left
+`optimizer.iterations` at 46. On central storage, which sums the values that replicas assign, the old value is added
+once for each replica. The mend uses TensorFlow's own assign_add, which is one atomic operation.
+
+On central storage the mend also covers two further cases. Metrics that call `variable.assign(variable + x)` themselves
+get the sum of the replicas' additions. And variables without aggregation (seeds, averages of weights), which replicas
+cannot write in stock TensorFlow, take the value that the first replica assigns.
+
+Source: upstream issue keras-team/keras#18624.
 """
 
 from __future__ import annotations
@@ -42,7 +46,7 @@ def _atomic(name: str, stock: Callable) -> Callable:
 
 def _summed(stock: Callable) -> Callable:
     def direct_assign(self: Any, value: Any) -> None:
-        # On central storage the sum of what all replicas assign would be written: let each add its difference.
+        # Central storage would write the sum of the values that replicas assign; so each replica adds its difference.
         variable = self._value
         if type(variable).__name__ != "AggregatingVariable" or tf.distribute.in_cross_replica_context():
             stock(self, value)
@@ -50,7 +54,7 @@ def _summed(stock: Callable) -> Callable:
             variable.assign_add(tf.cast(value, variable.dtype) - tf.convert_to_tensor(variable))
         else:
             if self.aggregation == "none":
-                # TensorFlow refuses the write. On mirrored strategies reading gives what the first replica wrote.
+                # TensorFlow refuses such a write. Under mirrored a read returns the value of the first replica.
                 variable._aggregation = tf.VariableAggregation.ONLY_FIRST_REPLICA
             stock(self, value)
 
@@ -74,4 +78,7 @@ MEND = Mend(
     versions=((3, 15), (3, 15)),
     defect_present=_defect_present,
     apply=_apply,
+    defect="counters are read, then assigned: counts are lost or doubled; on central_storage variables without "
+    "aggregation fail",
+    rows=("AUC, Recall and other metrics with state", "exponential moving average of weights, at the end"),
 )

@@ -1,7 +1,9 @@
 """Mends Keras 3's random numbers, which are the same on every replica.
 
-A SeedGenerator's state is copied to all replicas, so that each drops the same units for its own rows. Here every
-replica but the first adds its number to the seed. Source: SeedGenerator.next in Keras 3; we know of no upstream issue.
+The state of a SeedGenerator is copied to all replicas, so that each replica drops the same units for its own rows. With
+the mend every replica but the first adds a multiple of its number to the seed.
+
+Source: SeedGenerator.next in Keras 3. No upstream issue is known.
 """
 
 from __future__ import annotations
@@ -13,8 +15,9 @@ from typing import Any
 import tensorflow as tf
 
 from tfdist.keras_compat.mend import Mend
+from tfdist.keras_compat.replicas import on_several_replicas
 
-# Odd, and far from the small steps that counters make.
+# Odd, and far larger than the steps in which a SeedGenerator advances its state.
 STRIDE = 0x3C6EF35F
 
 
@@ -26,14 +29,12 @@ def _defect_present() -> bool:
 
 def _next(stock: Callable) -> Callable:
     def next_seed(self: Any, ordered: bool = True) -> Any:
-        context = tf.distribute.get_replica_context()
-        if context is None or context.num_replicas_in_sync == 1:
-            return stock(self, ordered)
         seed = stock(self, ordered)
-        replica = tf.cast(context.replica_id_in_sync_group, tf.int64) * STRIDE
-        return seed + tf.cast(
-            tf.stack([tf.bitwise.bitwise_and(replica, 0x7FFFFFFF), tf.zeros_like(replica)]), seed.dtype
-        )
+        if not on_several_replicas():
+            return seed
+        replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+        offset = tf.bitwise.bitwise_and(tf.cast(replica, tf.int64) * STRIDE, 0x7FFFFFFF)
+        return seed + tf.cast(tf.stack([offset, tf.zeros_like(offset)]), seed.dtype)
 
     return next_seed
 
@@ -52,4 +53,6 @@ MEND = Mend(
     versions=((3, 15), (3, 15)),
     defect_present=_defect_present,
     apply=_apply,
+    defect="random numbers are the same on every replica: Dropout drops the same units",
+    rows=("Dropout: replicas draw differently, runs repeat",),
 )

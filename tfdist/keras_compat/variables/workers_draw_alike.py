@@ -1,8 +1,9 @@
 """Mends Keras 2's random numbers, which are the same on every worker.
 
-`set_random_seed` gives all workers the same seeds, so that each of them drops the same units for its own rows. Here
-every worker but the first adds its number to the seed. Source: RandomGenerator in Keras 2's backend.py; we know of no
-upstream issue.
+`set_random_seed` gives all workers the same seeds, so that each worker drops the same units for its own rows. With the
+mend every worker but the first adds a multiple of its number to the seed.
+
+Source: RandomGenerator in Keras 2's backend.py. No upstream issue is known.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def _make_legacy_seed(stock: Callable) -> Callable:
         if not worker:
             return seed
         if seed is None:
-            # What TensorFlow would choose: from its own seed, and from the number of operations so far.
+            # TensorFlow's own choice, which depends on its global seed and on the number of operations so far.
             seed = tf.compat.v1.get_seed(None)[1]
         return seed if seed is None else (seed + worker * STRIDE) & 0x7FFFFFFF
 
@@ -58,4 +59,6 @@ MEND = Mend(
     versions=((2, 15), (2, 21)),
     defect_present=_defect_present,
     apply=_apply,
+    defect="random numbers are the same on every worker: Dropout drops the same units",
+    rows=("Dropout: replicas draw differently, runs repeat",),
 )

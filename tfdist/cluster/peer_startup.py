@@ -1,4 +1,4 @@
-"""Waiting until every peer is up, before TensorFlow's own start-up waits for them without bound and in silence."""
+"""Waits until every peer is up, because TensorFlow's own start-up waits for them silently and without a time limit."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ import time
 from collections.abc import Callable, Sequence
 
 from tfdist._log import get_logger
+from tfdist.cluster.background_probes import BackgroundProbes
 from tfdist.cluster.config import ClusterConfig
 from tfdist.cluster.errors import PeerTimeoutError
-from tfdist.cluster.listener import listen
-from tfdist.cluster.probe import REFUSED, SILENT, UNRESOLVED, UNROUTED
-from tfdist.cluster.seekers import Seekers
+from tfdist.cluster.probe import NO_REPLY, NO_ROUTE, REFUSED, UNRESOLVED
+from tfdist.cluster.sockets import listen_on_own_port
 from tfdist.cluster.tasks import Task
 
 _ADVICE = {
     REFUSED: "start it, or look in its output for why it ended",
     UNRESOLVED: "check the host name and that this machine's DNS knows it",
-    SILENT: "check that its machine is up and that no firewall drops the port",
-    UNROUTED: "check the address and the network between the two machines",
+    NO_REPLY: "check that its machine is up and that no firewall drops the port",
+    NO_ROUTE: "check the address and the network between the two machines",
 }
 _REPORT_LINES = 8
-# How long this task stays to be seen once it has seen everybody.
+# How long this task goes on answering its peers once all of them have answered.
 _LINGER_SECONDS = 0.5
-# A peer that shows up has all others tried again, but not more often than this.
-_NUDGE_SECONDS = 0.1
+# A connection from a peer makes this task probe all missing peers again, but not more often than this.
+_RETRY_SECONDS = 0.1
 
 
 def wait_for_peers(
@@ -40,17 +40,17 @@ def wait_for_peers(
 ) -> None:
     """Returns as soon as every peer has answered once; call it before TensorFlow opens this task's own port.
 
-    Meanwhile it listens on this task's own port, so that the peers see this task. A peer has answered if it accepts
-    a TCP connection: it waits in here as well, or its TensorFlow server runs already. Names that do not resolve yet
-    are tried again. Having seen everybody, this task stays half a second longer to be seen. On return all sockets are
-    closed and all threads have ended; only a name look-up that hangs in the system's resolver past the deadline
-    outlives the call.
+    While it waits, it listens on this task's own port, so that the peers get an answer too. A peer has answered if it
+    accepts a TCP connection: it is in wait_for_peers itself, or its TensorFlow server runs already. Names that do not
+    resolve yet are tried again. When all peers have answered, this task goes on answering for half a second. On return
+    all sockets are closed and all threads have ended, except a thread whose name look-up hangs in the system's
+    resolver past the deadline.
 
     Args:
-        config: the cluster. A single process returns at once; an evaluator only makes sure of its own port.
+        config: the cluster. A single process returns at once; an evaluator only checks that its own port is free.
         timeout_seconds: how long to wait for all peers together.
-        log: takes a line for each peer that is still awaited; None is the tfdist logger.
-        report_every_seconds: how often.
+        log: called with one line for each peer that has not answered yet; None is the tfdist logger.
+        report_every_seconds: the time between two such reports.
         peers: the tasks to wait for; None is config.peers().
 
     Raises:
@@ -64,46 +64,47 @@ def wait_for_peers(
     _check_seconds("timeout_seconds", timeout_seconds)
     _check_seconds("report_every_seconds", report_every_seconds)
     awaited = tuple(dict.fromkeys(config.peers() if peers is None else peers))
-    say = get_logger().info if log is None else log
+    write_line = get_logger().info if log is None else log
     start = time.monotonic()
     with contextlib.ExitStack() as stack:
         server = None
         if config.address is not None:
-            server = stack.enter_context(listen(config.address, task_name=config.task_name))
-        seekers = stack.enter_context(Seekers(awaited, deadline=start + timeout_seconds))
+            server = stack.enter_context(listen_on_own_port(config.address, task_name=config.task_name))
+        probes = stack.enter_context(BackgroundProbes(awaited, deadline=start + timeout_seconds))
         selector = stack.enter_context(selectors.DefaultSelector())
-        selector.register(seekers.wake, selectors.EVENT_READ)
+        selector.register(probes.wake, selectors.EVENT_READ)
         if server is not None:
             selector.register(server, selectors.EVENT_READ)
         next_report = report_every_seconds
-        nudged = -math.inf
-        while missing := seekers.missing():
+        retried = -math.inf
+        while missing := probes.missing():
             elapsed = time.monotonic() - start
             if elapsed >= timeout_seconds:
                 raise PeerTimeoutError(_timeout_sentence(missing, len(awaited), timeout_seconds), missing)
             if elapsed >= next_report:
                 for line in _report(missing, elapsed, timeout_seconds):
-                    say(line)
+                    write_line(line)
                 next_report = elapsed + report_every_seconds
-            visited = _serve_once(selector, server, seekers.wake, min(timeout_seconds, next_report) - elapsed)
-            if visited and elapsed - nudged >= _NUDGE_SECONDS:
-                # Whoever comes here is up, and stays to be seen only for a moment if this task was its last peer.
-                seekers.nudge()
-                nudged = elapsed
+            connected = _wait_for_event(selector, server, probes.wake, min(timeout_seconds, next_report) - elapsed)
+            if connected and elapsed - retried >= _RETRY_SECONDS:
+                # The peer that has connected is up. If this task was the last one that it waited for, it goes on
+                # answering only for a moment, so that the next attempt must not be far off.
+                probes.retry_now()
+                retried = elapsed
         if server is not None and awaited:
-            leave = min(time.monotonic() + _LINGER_SECONDS, start + timeout_seconds)
-            while (remaining := leave - time.monotonic()) > 0:
-                _serve_once(selector, server, seekers.wake, remaining)
-        # A peer that still has not seen this task, because it cannot resolve its name yet for one, loses nothing: it
+            linger_until = min(time.monotonic() + _LINGER_SECONDS, start + timeout_seconds)
+            while (remaining := linger_until - time.monotonic()) > 0:
+                _wait_for_event(selector, server, probes.wake, remaining)
+        # A peer that has not reached this task yet, for example because it cannot resolve its name, loses nothing: it
         # tries on until its own deadline, and TensorFlow's server opens the same port in a moment.
 
 
 def probe_peers(config: ClusterConfig, *, timeout_seconds: float = 1.0) -> tuple[tuple[Task, str], ...]:
-    """Asks every peer once and returns those that do not answer now, each with the reason.
+    """Probes every peer once and returns those that do not answer, each with the reason.
 
     Args:
         config: the cluster.
-        timeout_seconds: for all peers together, asked at the same time.
+        timeout_seconds: the time limit for all peers, which are probed at the same time.
 
     Raises:
         ValueError: if the time is not positive and finite.
@@ -114,31 +115,34 @@ def probe_peers(config: ClusterConfig, *, timeout_seconds: float = 1.0) -> tuple
     """
     _check_seconds("timeout_seconds", timeout_seconds)
     deadline = time.monotonic() + timeout_seconds
-    with Seekers(config.peers(), deadline=deadline, once=True) as seekers, selectors.DefaultSelector() as selector:
-        selector.register(seekers.wake, selectors.EVENT_READ)
-        while seekers.searching() and (remaining := deadline - time.monotonic()) > 0:
-            # A thread wakes this one just before it ends, so that the last one may still be alive here.
+    with (
+        BackgroundProbes(config.peers(), deadline=deadline, once=True) as probes,
+        selectors.DefaultSelector() as selector,
+    ):
+        selector.register(probes.wake, selectors.EVENT_READ)
+        while probes.running() and (remaining := deadline - time.monotonic()) > 0:
+            # A thread writes to the wake socket just before it ends, so that the last thread may still be alive here.
             if selector.select(min(remaining, 0.05)):
-                seekers.wake.recv(4096)
-        return seekers.missing()
+                probes.wake.recv(4096)
+        return probes.missing()
 
 
-def _serve_once(
+def _wait_for_event(
     selector: selectors.BaseSelector, server: socket.socket | None, wake: socket.socket, timeout_seconds: float
 ) -> bool:
-    """Waits for news and returns whether a peer has come to this task's own port."""
-    visited = False
+    """Waits until a peer connects or a probe ends, and returns whether a peer has connected."""
+    connected = False
     for key, _ in selector.select(timeout_seconds):
-        # What was readable may be gone again: a peer that has given up, for one.
+        # A peer that gives up meanwhile takes its connection back, so that there is none to accept.
         with contextlib.suppress(OSError):
             if server is not None and key.fileobj is server:
-                # Closed at once: whoever speaks gRPC to this port already takes it as not ready and tries again,
-                # instead of waiting for a greeting that never comes.
+                # Closing the connection at once makes a gRPC client see that the server is not ready and try again;
+                # on an open connection it would wait for a greeting that never comes.
                 server.accept()[0].close()
-                visited = True
+                connected = True
             else:
                 wake.recv(4096)
-    return visited
+    return connected
 
 
 def _report(missing: Sequence[tuple[Task, str]], elapsed: float, timeout_seconds: float) -> list[str]:
@@ -160,4 +164,4 @@ def _timeout_sentence(missing: Sequence[tuple[Task, str]], count: int, timeout_s
 
 def _check_seconds(name: str, value: float) -> None:
     if not (value > 0 and math.isfinite(value)):
-        raise ValueError(f"expected {name} to be a positive number of seconds, received {value!r}; choose one.")
+        raise ValueError(f"expected {name} to be a positive, finite number of seconds, received {value!r}.")

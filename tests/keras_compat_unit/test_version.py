@@ -1,3 +1,5 @@
+"""Which Keras is in use is found out, and a Keras that tfdist cannot work with is refused."""
+
 from __future__ import annotations
 
 import json
@@ -22,13 +24,13 @@ except Exception as error:
 
 
 def expected_name():
-    # Decided from what the environment asks for, and not in the way that keras_in_use does.
+    # From the environment variable and the installed versions, unlike keras_in_use.
     if os.environ.get("TF_USE_LEGACY_KERAS") in ("1", "true", "True") and not tf.__version__.startswith("2.15"):
         return "tf_keras"
     return "keras3" if installed_keras.__version__.startswith("3.") else "keras2"
 
 
-def test_it_is_the_keras_of_this_environment():
+def test_the_keras_in_use_is_that_of_this_environment():
     found = keras_in_use()
     assert found.name == expected_name()
     assert found.is_keras3 is (found.name == "keras3")
@@ -59,14 +61,14 @@ def test_another_backend_is_refused_in_one_sentence(children):
             "set KERAS_BACKEND=tensorflow or leave it unset.",
         ]
     else:
-        # Keras 2 knows no other backend.
+        # Keras 2 has no other backend.
         result = ["found", keras_in_use().name]
     assert json.loads(finished.out) == result
 
 
 def test_another_backend_that_is_installed_is_refused(monkeypatch):
     if not keras_in_use().is_keras3:
-        # Keras 2 knows no other backend, and has no function that says which.
+        # Keras 2 has no other backend, and no function that returns its name.
         assert not hasattr(tf.keras, "config")
         return
     monkeypatch.setattr(tf.keras.config, "backend", lambda: "torch")
@@ -77,7 +79,7 @@ def test_another_backend_that_is_installed_is_refused(monkeypatch):
 
 @pytest.mark.parametrize("name", ["jax", "jaxlib", "torch", "openvino"])
 @pytest.mark.parametrize("wrapped", [False, True])
-def test_a_missing_package_of_another_backend_is_told(name, wrapped):
+def test_a_missing_package_of_another_backend_is_named(name, wrapped):
     error = ModuleNotFoundError(f"No module named {name!r}", name=name)
     if wrapped:
         outer = ImportError("Keras cannot be imported. Check that it is installed.")
@@ -88,7 +90,7 @@ def test_a_missing_package_of_another_backend_is_told(name, wrapped):
     assert f"received a backend that needs {name}; set KERAS_BACKEND=tensorflow" in str(told)
 
 
-def test_a_missing_keras_is_told():
+def test_a_missing_keras_is_named():
     told = _import_error(ImportError("Keras cannot be imported."))
     assert type(told) is ImportError
     assert str(told) == (

@@ -7,7 +7,9 @@ import threading
 
 import pytest
 
-from tfdist.cluster import ClusterConfig, PeerTimeoutError, departure, wait_for_peers, wait_until_gone
+from tfdist.cluster import ClusterConfig, PeerTimeoutError, peer_shutdown
+from tfdist.cluster.peer_shutdown import wait_until_gone
+from tfdist.cluster.peer_startup import wait_for_peers
 
 from .conftest import DEADLINE
 
@@ -35,7 +37,7 @@ def test_returns_when_the_coordinator_process_has_ended(background):
         child.wait(DEADLINE)
 
 
-def test_waits_for_one_that_appears_late(held_ports, background, server):
+def test_waits_for_a_server_that_appears_late(held_ports, background, server):
     (port,) = held_ports()
     wait = background(wait_until_gone, f"127.0.0.1:{port}", poll_seconds=0.02, appear_timeout_seconds=None)
     with pytest.raises(TimeoutError):
@@ -48,7 +50,7 @@ def test_waits_for_one_that_appears_late(held_ports, background, server):
     assert wait.result(DEADLINE) == "gone"
 
 
-def test_one_that_never_appears(held_ports):
+def test_a_server_that_never_appears_is_a_timeout(held_ports):
     (port,) = held_ports()
     with pytest.raises(PeerTimeoutError) as caught:
         wait_until_gone(f"127.0.0.1:{port}", poll_seconds=0.02, appear_timeout_seconds=0.1)
@@ -86,7 +88,7 @@ def test_a_coordinator_that_still_waits_for_its_peers_is_not_seen_yet(held_ports
 def test_only_misses_in_a_row_count(monkeypatch):
     down = "connection refused"
     replies = [down, None, down, down, None, down, down, down]
-    monkeypatch.setattr(departure, "attempt", lambda *args, **kwargs: replies.pop(0))
+    monkeypatch.setattr(peer_shutdown, "probe_address", lambda *args, **kwargs: replies.pop(0))
     assert wait_until_gone("a:1", poll_seconds=0.001, misses=3, appear_timeout_seconds=DEADLINE) == "gone"
     assert replies == []
 

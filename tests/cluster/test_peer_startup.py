@@ -15,12 +15,11 @@ from tfdist.cluster import (
     PeerTimeoutError,
     PortInUseError,
     Task,
-    listener,
-    probe_peers,
-    rendezvous,
-    seekers,
-    wait_for_peers,
+    background_probes,
+    peer_startup,
+    sockets,
 )
+from tfdist.cluster.peer_startup import probe_peers, wait_for_peers
 
 from .conftest import DEADLINE
 
@@ -40,10 +39,10 @@ def refused(address):
 
 @pytest.fixture(autouse=True)
 def short_linger(monkeypatch):
-    monkeypatch.setattr(rendezvous, "_LINGER_SECONDS", 0.02)
+    monkeypatch.setattr(peer_startup, "_LINGER_SECONDS", 0.02)
 
 
-def meet(config, together):
+def wait_then_serve(config, together):
     """What a task does: it waits, then TensorFlow's server takes its port over."""
     wait_for_peers(config, timeout_seconds=DEADLINE)
     host, _, port = config.address.rpartition(":")
@@ -51,26 +50,29 @@ def meet(config, together):
         together.wait(DEADLINE)
 
 
-# ---- everybody comes ----
+# ---- all peers answer ----
 
 
-def test_a_single_process_waits_for_nobody():
+def test_a_single_process_does_not_wait():
     wait_for_peers(ClusterConfig(), timeout_seconds=1.0)
 
 
-def test_threads_meet(held_ports, background):
+def test_tasks_in_threads_wait_for_each_other(held_ports, background):
     ports = held_ports(5)
     together = threading.Barrier(5)
-    waits = [background(meet, cluster(ports, index), together) for index in range(5)]
+    waits = [background(wait_then_serve, cluster(ports, index), together) for index in range(5)]
     for wait in waits:
         assert wait.result(DEADLINE) is None
 
 
-def test_ps_cluster_meets_and_the_evaluator_stays_out_of_it(held_ports, background):
+def test_the_tasks_of_a_ps_cluster_wait_for_each_other_but_not_for_the_evaluator(held_ports, background):
     chief, worker, ps, evaluator = held_ports(4)
     jobs = {"chief": [f"localhost:{chief}"], "ps": [f"localhost:{ps}"], "evaluator": [f"localhost:{evaluator}"]}
     together = threading.Barrier(3)
-    waits = [background(meet, cluster([worker], 0, kind=kind, **jobs), together) for kind in ("chief", "worker", "ps")]
+    waits = [
+        background(wait_then_serve, cluster([worker], 0, kind=kind, **jobs), together)
+        for kind in ("chief", "worker", "ps")
+    ]
     for wait in waits:
         assert wait.result(DEADLINE) is None
     wait_for_peers(cluster([worker], 0, kind="evaluator", **jobs), timeout_seconds=1.0)
@@ -79,16 +81,17 @@ def test_ps_cluster_meets_and_the_evaluator_stays_out_of_it(held_ports, backgrou
 CHILD = """
 import socket
 import sys
-from tfdist.cluster import ClusterConfig, wait_for_peers
+from tfdist.cluster import ClusterConfig
+from tfdist.cluster.peer_startup import wait_for_peers
 config = ClusterConfig.detect()
 wait_for_peers(config, timeout_seconds=float(sys.argv[1]))
 with socket.create_server(("127.0.0.1", int(config.address.rpartition(":")[2]))):
-    print(config.task_name, "met", len(config.peers()), flush=True)
+    print(config.task_name, "reached", len(config.peers()), flush=True)
     sys.stdin.readline()
 """
 
 
-def test_processes_meet(held_ports):
+def test_tasks_in_processes_wait_for_each_other(held_ports):
     ports = held_ports(2)
     with contextlib.ExitStack() as stack:
         children = []
@@ -108,11 +111,11 @@ def test_processes_meet(held_ports):
         watchdog = threading.Timer(2 * DEADLINE, lambda: [child.kill() for child in children])
         stack.callback(watchdog.cancel)
         watchdog.start()
-        assert [child.stdout.readline() for child in children] == ["worker 0 met 1\n", "worker 1 met 1\n"]
+        assert [child.stdout.readline() for child in children] == ["worker 0 reached 1\n", "worker 1 reached 1\n"]
         assert [(child.communicate("\n", timeout=DEADLINE)[0], child.returncode) for child in children] == [("", 0)] * 2
 
 
-def test_a_peer_that_comes_late(held_ports, server):
+def test_a_peer_may_start_late(held_ports, server):
     ports = held_ports(2)
     lines = []
 
@@ -125,7 +128,7 @@ def test_a_peer_that_comes_late(held_ports, server):
     assert lines[0] == f"waiting for worker 1 at localhost:{ports[1]} (0 s of 20 s): connection refused"
 
 
-def test_a_name_that_comes_late(held_ports, server, monkeypatch):
+def test_a_name_may_resolve_late(held_ports, server, monkeypatch):
     ports, (_, late) = held_ports(1), server()
     real, known, lines = socket.getaddrinfo, threading.Event(), []
 
@@ -144,8 +147,8 @@ def test_a_name_that_comes_late(held_ports, server, monkeypatch):
     assert "name does not resolve" in lines[0]
 
 
-def test_more_visitors_than_the_queue_holds(held_ports, background, server, monkeypatch):
-    monkeypatch.setattr(listener, "_BACKLOG", 1)
+def test_more_connections_than_the_queue_holds_are_accepted(held_ports, background, server, monkeypatch):
+    monkeypatch.setattr(sockets, "_BACKLOG", 1)
     ports, waiting = held_ports(2), threading.Event()
     wait = background(
         wait_for_peers,
@@ -162,9 +165,9 @@ def test_more_visitors_than_the_queue_holds(held_ports, background, server, monk
     assert wait.result(DEADLINE) is None
 
 
-def test_a_visitor_has_the_missing_peers_tried_again_at_once(held_ports, background, server, monkeypatch):
-    monkeypatch.setattr(seekers, "_FIRST_PAUSE_SECONDS", 10 * DEADLINE)
-    monkeypatch.setattr(seekers, "_LONGEST_PAUSE_SECONDS", 10 * DEADLINE)
+def test_a_connection_makes_the_missing_peers_be_probed_again_at_once(held_ports, background, server, monkeypatch):
+    monkeypatch.setattr(background_probes, "_FIRST_PAUSE_SECONDS", 10 * DEADLINE)
+    monkeypatch.setattr(background_probes, "_LONGEST_PAUSE_SECONDS", 10 * DEADLINE)
     ports, waiting = held_ports(2), threading.Event()
     wait = background(
         wait_for_peers,
@@ -179,8 +182,8 @@ def test_a_visitor_has_the_missing_peers_tried_again_at_once(held_ports, backgro
     assert wait.result(DEADLINE) is None
 
 
-def test_it_stays_to_be_seen_by_the_last_peer(held_ports, background, server, monkeypatch):
-    monkeypatch.setattr(rendezvous, "_LINGER_SECONDS", 0.5)
+def test_it_goes_on_answering_for_the_last_peer(held_ports, background, server, monkeypatch):
+    monkeypatch.setattr(peer_startup, "_LINGER_SECONDS", 0.5)
     (own,), (peer, port) = held_ports(), server()
     wait = background(wait_for_peers, cluster([own, port], host="127.0.0.1"), timeout_seconds=DEADLINE)
     peer.settimeout(DEADLINE)
@@ -189,15 +192,15 @@ def test_it_stays_to_be_seen_by_the_last_peer(held_ports, background, server, mo
     assert wait.result(DEADLINE) is None
 
 
-def test_other_peers_may_be_named(held_ports, server):
+def test_the_peers_to_wait_for_may_be_given(held_ports, server):
     ports, (_, up) = held_ports(2), server()
     wait_for_peers(cluster(ports), timeout_seconds=DEADLINE, peers=[Task("worker", 7, f"127.0.0.1:{up}")] * 2)
 
 
-# ---- somebody does not ----
+# ---- a peer does not answer ----
 
 
-def test_nobody_listens(held_ports):
+def test_a_peer_that_does_not_listen_is_named(held_ports):
     ports = held_ports(2)
     with pytest.raises(PeerTimeoutError) as caught:
         wait_for_peers(cluster(ports), timeout_seconds=0.15)
@@ -212,7 +215,7 @@ def test_nobody_listens(held_ports):
     assert (str(again), again.missing) == (str(caught.value), caught.value.missing)
 
 
-def test_everybody_missing_is_named_in_one_sentence(held_ports, server):
+def test_all_missing_peers_are_named_in_one_sentence(held_ports, server):
     ports, (_, up) = held_ports(2), server()
     config = ClusterConfig(
         jobs={"worker": [*(f"localhost:{port}" for port in ports), "a..b:1", f"127.0.0.1:{up}"]}, task_type="worker"
@@ -243,7 +246,7 @@ def test_a_resolver_that_hangs_does_not_hold_the_deadline_up(held_ports, monkeyp
             thread.join(DEADLINE)
 
 
-def test_own_port_taken(server):
+def test_an_own_port_that_is_taken_is_refused(server):
     _, port = server()
     with pytest.raises(PortInUseError, match=f"worker 0 expected port {port} to be free"):
         wait_for_peers(cluster([port]), timeout_seconds=DEADLINE)
@@ -258,17 +261,17 @@ def test_reports_are_short_for_many_peers(held_ports):
     assert len(lines) == 9
 
 
-@pytest.mark.parametrize("outcome", ["met", "timeout", "log"])
+@pytest.mark.parametrize("outcome", ["reached", "timeout", "log"])
 def test_nothing_is_left_open(held_ports, server, outcome):
     ports = held_ports(2)
-    if outcome == "met":
+    if outcome == "reached":
         server(ports[1])
     before = sorted(os.listdir("/proc/self/fd")), threading.active_count()
 
     def log(line):
         raise KeyError(line)
 
-    with pytest.raises({"timeout": PeerTimeoutError, "log": KeyError}[outcome]) if outcome != "met" else _nothing():
+    with pytest.raises({"timeout": PeerTimeoutError, "log": KeyError}[outcome]) if outcome != "reached" else _nothing():
         wait_for_peers(
             cluster(ports),
             timeout_seconds=0.3 if outcome == "timeout" else DEADLINE,
@@ -286,21 +289,21 @@ def _nothing():
 @pytest.mark.parametrize("value", [0, -1.0, float("nan"), float("inf")])
 @pytest.mark.parametrize("name", ["timeout_seconds", "report_every_seconds"])
 def test_times_have_to_be_positive_and_finite(name, value):
-    with pytest.raises(ValueError, match=f"expected {name} to be a positive number of seconds, received"):
+    with pytest.raises(ValueError, match=f"expected {name} to be a positive, finite number of seconds, received"):
         wait_for_peers(ClusterConfig(), **{"timeout_seconds": 1.0, name: value})
 
 
 # ---- probing ----
 
 
-def test_probe_names_those_that_are_down(held_ports, server):
+def test_probing_returns_the_peers_that_do_not_answer(held_ports, server):
     ports, (_, up) = held_ports(2), server()
     config = cluster([*ports, up])
     assert probe_peers(config) == ((Task("worker", 1, f"localhost:{ports[1]}"), "connection refused"),)
     assert probe_peers(ClusterConfig()) == ()
 
 
-def test_probe_does_not_wait_for_a_resolver(held_ports, monkeypatch):
+def test_probing_does_not_wait_for_a_resolver(held_ports, monkeypatch):
     ports, release = held_ports(1), threading.Event()
     monkeypatch.setattr(socket, "getaddrinfo", lambda *args, **kwargs: release.wait(DEADLINE) and [])
     config = ClusterConfig(jobs={"worker": [f"localhost:{ports[0]}", "slow.invalid:1"]}, task_type="worker")
@@ -312,6 +315,6 @@ def test_probe_does_not_wait_for_a_resolver(held_ports, monkeypatch):
             thread.join(DEADLINE)
 
 
-def test_probe_refuses_a_time_that_is_none():
+def test_probing_refuses_a_time_that_is_not_positive():
     with pytest.raises(ValueError, match="timeout_seconds"):
         probe_peers(ClusterConfig(), timeout_seconds=0)

@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+import json
+
+from rich.console import Console
+
+from tfdist.bench.allreduce_report import Results, plot, recommend, report, table
+
+ROWS = [
+    {
+        "algorithm": "auto",
+        "method": method,
+        "size": size,
+        "bytes_per_pack": None,
+        "seconds": size / rate,
+        "algbw": rate,
+        "busbw": 1.5 * rate,
+        "wire": size * 1.5,
+        "ring": size * 1.5,
+    }
+    for size in (1 << 20, 32 << 20)
+    for method, rate in (("tensorflow", 50e6), ("none", 75e6))
+]
+
+
+def printed(rows):
+    console = Console(width=120, color_system=None)
+    with console.capture() as capture:
+        console.print(table(rows, 120e6))
+    return [line.split() for line in capture.get().splitlines()]
+
+
+def test_the_table_shows_every_number():
+    line = ["32M", "auto", "none", "447.39", "75.0", "112.5", "0.94", "50,331,648", "1.000"]
+    assert line in printed(ROWS)
+
+
+def test_the_table_of_one_replica_has_no_share_of_a_ring():
+    assert ["1M", "auto", "tensorflow", "20.97", "50.0", "0.0", "0.00", "1,572,864"] in printed(
+        [{**ROWS[0], "busbw": 0.0, "ring": 0.0}]
+    )
+
+
+def test_the_plot_is_a_picture(tmp_path):
+    plot(ROWS, 120e6, tmp_path / "plot.png")
+    assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_smallest_pack_that_is_as_good_as_the_best_is_recommended():
+    packs = [
+        {"bytes_per_pack": 1 << 20, "seconds": 1.2},
+        {"bytes_per_pack": 2 << 20, "seconds": 1.01},
+        {"bytes_per_pack": 4 << 20, "seconds": 1.0},
+        {"bytes_per_pack": 8 << 20, "seconds": 1.1},
+    ]
+    assert recommend(packs) == 2 << 20
+
+
+def test_results_are_written_and_printed(tmp_path, capsys):
+    packs = [{**ROWS[3], "bytes_per_pack": size, "seconds": (2 << 20) / size} for size in (1 << 20, 2 << 20)]
+    report(Results(replicas=4, usable=120e6, rows=ROWS, packs=packs), tmp_path / "new" / "folder")
+    found = json.loads((tmp_path / "new" / "folder" / "allreduce.json").read_text())
+    assert found == {"replicas": 4, "usable": 120e6, "rows": ROWS, "packs": packs}
+    assert (tmp_path / "new" / "folder" / "allreduce.png").read_bytes().startswith(b"\x89PNG")
+    out = capsys.readouterr().out
+    assert "plain TCP around the ring of workers: 120.0 MB/s\n" in out
+    assert "recommended: bytes_per_pack=2097152 (2M)\n" in out

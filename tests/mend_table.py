@@ -1,0 +1,55 @@
+"""Writes the table of mends in docs/keras.md from their registry: python -m tests.mend_table --write docs/keras.md."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from tfdist.keras_compat.mend import Mend
+from tfdist.keras_compat.registry import MENDS
+
+BEGIN, END = "<!-- mends: begin -->", "<!-- mends: end -->"
+HEAD = """\
+| name | defect | Keras | strategies | upstream issue | rows of [conformance](conformance.md) |
+| --- | --- | --- | --- | --- | --- |"""
+
+
+def kerases(mend: Mend) -> str:
+    """Returns the Kerases and versions that a mend is for."""
+    (first, last) = (".".join(map(str, version)) for version in mend.versions)
+    if mend.keras == ("keras3",):
+        return f"3.{mend.versions[1][1]}"
+    return f"2.{mend.versions[0][1]}, tf_keras 2.21" + (f", {last}" if "keras3" in mend.keras else "")
+
+
+def row(mend: Mend) -> str:
+    """Returns the line of a mend."""
+    strategies = "all" if "one_device" in mend.strategies and "tpu" in mend.strategies else ", ".join(mend.strategies)
+    rows = "; ".join(mend.rows) or "none"
+    return f"| `{mend.name}` | {mend.defect} | {kerases(mend)} | {strategies} | {mend.issue} | {rows} |"
+
+
+def table() -> str:
+    """Returns the table."""
+    return "\n".join([HEAD, *map(row, MENDS)])
+
+
+def written(text: str) -> str:
+    """Returns the text of the document with the table in its place."""
+    before, rest = text.split(BEGIN)
+    _, after = rest.split(END)
+    return f"{before}{BEGIN}\n{table()}\n{END}{after}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.mend_table", description=__doc__)
+    parser.add_argument("--write", type=Path, help="the document; without it the table is printed")
+    arguments = parser.parse_args()
+    if arguments.write:
+        arguments.write.write_text(written(arguments.write.read_text()))
+    else:
+        print(table())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,106 @@
+"""Connects to every peer from a thread of its own until the peer answers, and records why the others do not."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import time
+from collections.abc import Iterable
+
+from tfdist.cluster.probe import NO_REPLY, probe_address
+from tfdist.cluster.tasks import Task
+
+_FIRST_PAUSE_SECONDS = 0.05
+_LONGEST_PAUSE_SECONDS = 1.0
+# The time limit of one attempt: several short attempts notice sooner than one long one that a host has come up.
+_ATTEMPT_SECONDS = 2.0
+# How long after the deadline a thread may take to end.
+_JOIN_SECONDS = 1.0
+_NO_LOOK_UP = "the look-up of its name has not returned"
+
+
+class BackgroundProbes:
+    """Probes every peer until it has answered once, the deadline has passed, or the `with` block ends.
+
+    Args:
+        peers: the tasks to connect to.
+        deadline: the end of all attempts, in seconds of time.monotonic().
+        once: whether each peer gets a single attempt.
+
+    Attributes:
+        wake: a socket that becomes readable whenever the thread of a peer ends.
+
+    Example:
+        >>> with BackgroundProbes([], deadline=0.0) as probes:
+        ...     probes.missing()
+        ()
+    """
+
+    def __init__(self, peers: Iterable[Task], *, deadline: float, once: bool = False) -> None:
+        self._deadline = deadline
+        self._once = once
+        # The first reason is replaced as soon as the resolver returns.
+        self._reasons: dict[Task, str | None] = dict.fromkeys(peers, _NO_LOOK_UP)
+        self._stopped = False
+        self._retries = {peer: threading.Event() for peer in self._reasons}
+        self.wake, self._wake_sender = socket.socketpair()
+        self.wake.setblocking(False)
+        self._wake_sender.setblocking(False)
+        # Daemon threads, because nothing ends a name look-up that hangs in the resolver. All other waits are bounded.
+        self._threads = [
+            threading.Thread(target=self._probe, args=(peer,), name=f"tfdist probes {peer.name}", daemon=True)
+            for peer in self._reasons
+        ]
+
+    def __enter__(self) -> BackgroundProbes:
+        try:
+            for thread in self._threads:
+                thread.start()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._stopped = True
+        self.retry_now()
+        end = min(self._deadline, time.monotonic() + _ATTEMPT_SECONDS) + _JOIN_SECONDS
+        for thread in self._threads:
+            if thread.ident is not None:
+                thread.join(max(0.0, end - time.monotonic()))
+        self.wake.close()
+        self._wake_sender.close()
+
+    def retry_now(self) -> None:
+        """Ends the pause before the next attempt for every peer, and makes the pauses after it short again."""
+        for retry in self._retries.values():
+            retry.set()
+
+    def missing(self) -> tuple[tuple[Task, str], ...]:
+        """Returns the peers that have not answered, each with the reason of its last attempt."""
+        return tuple((peer, reason) for peer, reason in list(self._reasons.items()) if reason is not None)
+
+    def running(self) -> bool:
+        """Returns whether any thread still probes."""
+        return any(thread.is_alive() for thread in self._threads)
+
+    def _probe(self, peer: Task) -> None:
+        pause = _FIRST_PAUSE_SECONDS
+        while (remaining := self._deadline - time.monotonic()) > 0:
+            allowed = min(_ATTEMPT_SECONDS, remaining)
+            reason = probe_address(peer.address, timeout_seconds=allowed)
+            # "No reply" to an attempt that the deadline cut short explains less than the reason of the attempt before.
+            cut_short = reason == NO_REPLY and allowed < _ATTEMPT_SECONDS
+            if not cut_short or self._reasons[peer] == _NO_LOOK_UP:
+                self._reasons[peer] = reason
+            if reason is None or self._once:
+                break
+            retry = self._retries[peer].wait(min(pause, max(0.0, self._deadline - time.monotonic())))
+            self._retries[peer].clear()
+            if self._stopped:
+                break
+            pause = _FIRST_PAUSE_SECONDS if retry else min(2 * pause, _LONGEST_PAUSE_SECONDS)
+        # The socket is closed by now if the resolver returned only after the end of the `with` block.
+        with contextlib.suppress(OSError):
+            self._wake_sender.send(b"\0")

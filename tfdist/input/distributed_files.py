@@ -1,0 +1,66 @@
+"""The type that distribute_files returns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+from tfdist.input.plan import ShardPlan
+from tfdist.input.state import InputState
+
+
+@runtime_checkable
+class DistributedFiles(Protocol):
+    """A dataset that distribute_files returns: a distributed dataset of TensorFlow with three more attributes.
+
+    The dataset is an instance of `tf.distribute.DistributedDataset`, by which `fit`, `evaluate`, `predict` and
+    `tf.function` recognise it. Outside of any strategy it is a `tf.data.Dataset`. Therefore this type is a protocol:
+    any object with these attributes is an instance.
+
+    Attributes:
+        steps_per_epoch: number of steps of an epoch, the same for every input pipeline. On a parameter server, the
+            number of steps that all workers together make in an epoch.
+        plan: the segments of files that each canonical shard reads.
+        state: position at which the dataset begins, with the number of canonical shards in force. It does not change
+            while the dataset is read: `state.after(steps, steps_per_epoch=...)` returns a later position.
+
+    Example:
+        >>> import tempfile, tensorflow as tf, tfdist
+        >>> from tfdist.input import DistributedFiles, distribute_files, write_tfrecords
+        >>> files = write_tfrecords([b"%d" % i for i in range(64)], tempfile.mkdtemp() + "/numbers", num_shards=4)
+        >>> strategy = tfdist.create_strategy("one_device")
+        >>> dataset = distribute_files(strategy, files, parse_fn=tf.strings.to_number, global_batch_size=16)
+        >>> isinstance(dataset, DistributedFiles), isinstance(dataset, tf.distribute.DistributedDataset)
+        (True, True)
+        >>> dataset.steps_per_epoch, dataset.plan.records
+        (4, (8, 8, 8, 8, 8, 8, 8, 8))
+        >>> dataset.state.after(6, steps_per_epoch=dataset.steps_per_epoch)
+        InputState(seed=0, epoch=1, step=2, canonical_shards=8)
+    """
+
+    steps_per_epoch: int
+    plan: ShardPlan
+    state: InputState
+
+    if TYPE_CHECKING:
+        # Not at run time: on a parameter server the dataset has no element_spec before its workers build it, and would
+        # not be an instance of the protocol.
+        @property
+        def element_spec(self) -> Any:
+            """Type specification of a batch."""
+
+    def __iter__(self) -> Iterator[Any]:
+        """Returns an iterator over the batches of all replicas, one element for each step."""
+
+
+def with_attributes(dataset: Any, *, steps_per_epoch: int, plan: ShardPlan, state: InputState) -> DistributedFiles:
+    """Returns the same dataset after setting the attributes of DistributedFiles.
+
+    Args:
+        dataset: the dataset that strategy.distribute_datasets_from_function returns.
+        steps_per_epoch: number of steps of an epoch.
+        plan: the segments of files that each canonical shard reads.
+        state: position at which the dataset begins.
+    """
+    dataset.steps_per_epoch, dataset.plan, dataset.state = steps_per_epoch, plan, state
+    return dataset

@@ -1,0 +1,75 @@
+"""Mends fit, which never ends an epoch of data that repeats without end if it is not told the steps of an epoch.
+
+A dataset that says its `steps_per_epoch`, as those of tfdist.input do, is taken at its word. Other endless data is
+refused before training.
+
+Source: Keras 2 refuses endless datasets that are not distributed; Keras 3 refuses none. No upstream issue is known.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from tfdist.keras_compat.mend import Mend, patch_method
+from tfdist.keras_compat.version import keras_in_use, trainer_class
+
+_STEPS = "steps_per_epoch"
+
+
+def _defect_present() -> bool:
+    if keras_in_use().is_keras3:
+        from keras.src.trainers.data_adapters.tf_dataset_adapter import TFDatasetAdapter
+
+        return "steps_per_epoch" not in inspect.getsource(TFDatasetAdapter.num_batches.fget)
+    return True
+
+
+def _apply() -> None:
+    patch_method(trainer_class(), "fit", _with_steps)
+
+
+def _with_steps(stock: Callable) -> Callable:
+    signature = inspect.signature(stock)
+
+    def fit(self: Any, *args: Any, **kwargs: Any) -> Any:
+        bound = signature.bind(self, *args, **kwargs).arguments
+        data = bound.get("x")
+        if bound.get(_STEPS) is None and _is_endless(data):
+            steps = getattr(data, _STEPS, None)
+            if steps is None:
+                raise ValueError(
+                    "expected steps_per_epoch for data that repeats without end, received None; give it to fit."
+                )
+            bound[_STEPS] = steps
+            return stock(**bound)
+        return stock(self, *args, **kwargs)
+
+    return fit
+
+
+def _is_endless(data: Any) -> bool:
+    """Returns whether a dataset repeats without end, as far as it says."""
+    if hasattr(data, "repeats"):
+        return bool(data.repeats)
+    cardinality = getattr(data, "cardinality", None)
+    if cardinality is None or not isinstance(data, (tf.data.Dataset, tf.distribute.DistributedDataset)):
+        return False
+    found = cardinality() if callable(cardinality) else cardinality
+    return bool(tf.executing_eagerly() and int(found) == tf.data.INFINITE_CARDINALITY)
+
+
+MEND = Mend(
+    name="endless_data_without_steps",
+    issue="not reported",
+    strategies=("one_device", "mirrored", "multi_worker_mirrored", "parameter_server", "central_storage", "tpu"),
+    keras=("keras3", "tf_keras", "keras2"),
+    versions=((2, 15), (3, 15)),
+    defect_present=_defect_present,
+    apply=_apply,
+    defect="an epoch of data that repeats without end never ends if fit is not told its steps",
+    rows=("data that repeats without end, no steps_per_epoch",),
+)

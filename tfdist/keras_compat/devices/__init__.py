@@ -1,0 +1,1 @@
+"""Mends of the devices that a strategy finds."""

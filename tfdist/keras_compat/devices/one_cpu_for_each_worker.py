@@ -1,0 +1,73 @@
+"""Mends MultiWorkerMirroredStrategy, which gives a worker without GPUs one CPU, however many logical CPUs it has.
+
+The mend lets the strategies that are made within `on_cpus` train on several logical CPUs of each worker. It is applied
+before the strategy is made, since TensorFlow chooses the devices then.
+
+Source: CollectiveAllReduceExtended._initialize_local_devices in TensorFlow. No upstream issue is known.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from tfdist.keras_compat.mend import Mend, patch_method
+
+_METHOD = "_initialize_local_devices"
+
+_cpus: contextvars.ContextVar[tuple[str, ...]] = contextvars.ContextVar("cpus", default=())
+
+
+def _defect_present() -> bool:
+    return "num_local_devices = 1" in inspect.getsource(getattr(_extended(), _METHOD))
+
+
+def _extended() -> Any:
+    from tensorflow.python.distribute.collective_all_reduce_strategy import CollectiveAllReduceExtended
+
+    return CollectiveAllReduceExtended
+
+
+def _apply() -> None:
+    patch_method(_extended(), _METHOD, _taking_the_cpus)
+
+
+def _taking_the_cpus(stock: Callable) -> Callable:
+    def initialize_local_devices(self: Any, cluster_resolver: Any, worker_device: str) -> tuple[Sequence[str], str]:
+        if not _cpus.get():
+            return stock(self, cluster_resolver, worker_device)
+        return tuple(f"{worker_device}/device:{name}" for name in _cpus.get()), "CPU"
+
+    return initialize_local_devices
+
+
+@contextlib.contextmanager
+def on_cpus(names: Sequence[str]) -> Iterator[None]:
+    """Lets the strategies that are made in the body train on these logical CPUs of each worker.
+
+    Args:
+        names: such as ["CPU:0", "CPU:1"]; empty for TensorFlow's own choice.
+    """
+    token = _cpus.set(tuple(names))
+    try:
+        yield
+    finally:
+        _cpus.reset(token)
+
+
+MEND = Mend(
+    name="one_cpu_for_each_worker",
+    issue="not reported",
+    strategies=("multi_worker_mirrored",),
+    keras=("keras3", "tf_keras", "keras2"),
+    versions=((2, 15), (3, 15)),
+    defect_present=_defect_present,
+    apply=_apply,
+    defect="a worker without GPUs trains on one CPU, however many logical CPUs it has",
+    rows=(),
+    # Needed before there is a strategy, for several logical CPUs alone.
+    needed_by=lambda strategy: strategy is None,
+)

@@ -1,0 +1,90 @@
+"""The adapters of Keras 2: the hook takes the place of aggregation, which comes before clipping and the update."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import tensorflow as tf
+
+from tfdist.allreduce.hook import GradientHook
+from tfdist.keras_compat.optimizers.hooked import hook_of
+
+
+def methods_of(optimizer: Any) -> dict[str, Any]:
+    """Returns the methods that replace those of an optimizer with a hook, by name.
+
+    Args:
+        optimizer: of Keras 2, or one of its legacy optimizers; TensorFlow Addons' are among these.
+    """
+    if isinstance(optimizer, tf.keras.optimizers.Optimizer):
+        who, instead = "where a LossScaleOptimizer of Keras 2 sums the gradients", "use mixed_bfloat16"
+        aggregate = Aggregate(optimizer, who=who, instead=instead)
+        return {"aggregate_gradients": aggregate, "apply_gradients": ApplyGradients(optimizer)}
+    who, instead = "for a legacy optimizer of Keras 2", "take the optimizer of tf.keras.optimizers"
+    return {"_aggregate_gradients": Aggregate(optimizer, who=who, instead=instead)}
+
+
+class Aggregate:
+    """Optimizer.aggregate_gradients of one optimizer with a hook. It cannot put the update off to a later pass.
+
+    Args:
+        optimizer: of Keras 2.
+        who: which caller cannot accumulate, for the message.
+        instead: what to do instead of accumulating, for the message.
+    """
+
+    def __init__(self, optimizer: Any, *, who: str, instead: str) -> None:
+        self._optimizer, self._who, self._instead = optimizer, who, instead
+
+    def __call__(self, grads_and_vars: Any) -> list[tuple[Any, Any]]:
+        """Returns the sums over replicas beside their variables."""
+        hook = _hook(self._optimizer)
+        if hook.accumulation is not None:
+            raise ValueError(
+                f"expected backward_passes_per_step=1 {self._who}, received {hook.passes}; leave it out, or "
+                f"{self._instead}."
+            )
+        gradients, variables = zip(*grads_and_vars, strict=True)
+        return hook.run(gradients, variables, None, lambda sums: list(zip(sums, variables, strict=True)))
+
+
+class ApplyGradients:
+    """Optimizer.apply_gradients of one optimizer with a hook that accumulates.
+
+    Args:
+        optimizer: of Keras 2.
+    """
+
+    def __init__(self, optimizer: Any) -> None:
+        self._optimizer = optimizer
+
+    def __call__(
+        self, grads_and_vars: Any, name: Any = None, skip_gradients_aggregation: bool = False, **options: Any
+    ) -> Any:
+        """See Keras; puts the update off until the last pass."""
+        optimizer, hook = self._optimizer, _hook(self._optimizer)
+        stock = functools.partial(type(optimizer).apply_gradients, optimizer)
+        summed_already = skip_gradients_aggregation or not options.get("experimental_aggregate_gradients", True)
+        if hook.accumulation is None or summed_already:
+            return stock(grads_and_vars, name, skip_gradients_aggregation, **options)
+        pairs = list(grads_and_vars)
+        variables = [variable for _, variable in pairs]
+
+        def across(strategy: Any) -> None:
+            with tf.init_scope(), strategy.scope():
+                optimizer.build(variables)
+
+        tf.distribute.get_replica_context().merge_call(across)
+
+        def update(sums: list[Any]) -> None:
+            stock(list(zip(sums, variables, strict=True)), name, skip_gradients_aggregation=True)
+
+        hook.run([gradient for gradient, _ in pairs], variables, None, update)
+        return optimizer.iterations
+
+
+def _hook(optimizer: Any) -> GradientHook:
+    hook = hook_of(optimizer)
+    assert hook is not None
+    return hook

@@ -1,0 +1,82 @@
+"""Mends `.keras` files, which keep the class and the options of an optimizer, but not what DistributedOptimizer added.
+
+A small file among the assets of the archive says how the optimizer was wrapped. With tfdist the optimizer is wrapped
+again when the model is loaded under a strategy of tfdist; Keras without tfdist reads the same archive and finds its own
+optimizer.
+
+Source: Keras has no way to attach anything to an optimizer, so that there is no upstream issue.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+import tensorflow as tf
+
+from tfdist._log import get_logger
+from tfdist.allreduce.compression.described import compression_from_description, described
+from tfdist.allreduce.hook import GradientHook
+from tfdist.allreduce.options import AllReduceOptions
+from tfdist.keras_compat.mend import Mend
+from tfdist.keras_compat.optimizers.attach import attach
+from tfdist.keras_compat.optimizers.hooked import hook_of
+
+_FILE = "distributed_optimizer.json"
+
+
+def _defect_present() -> bool:
+    return not any(hasattr(tf.keras.optimizers.Optimizer, name) for name in ("save_assets", "load_assets"))
+
+
+def _apply() -> None:
+    tf.keras.optimizers.Optimizer.save_assets = _save_assets
+    tf.keras.optimizers.Optimizer.load_assets = _load_assets
+
+
+def _save_assets(self: Any, directory: str) -> None:
+    hook = getattr(self, "_tfdist_hook", None)
+    if hook is None:
+        return
+    asked = hook.path.asked
+    content = {
+        "backward_passes_per_step": hook.passes,
+        "bytes_per_pack": asked.bytes_per_pack if asked else None,
+        "compression": described(asked.compression) if asked else None,
+    }
+    with open(os.path.join(directory, _FILE), "w") as file:
+        json.dump(content, file)
+
+
+def _load_assets(self: Any, directory: str | None) -> None:
+    path = os.path.join(directory or "", _FILE)
+    if directory is None or not os.path.exists(path):
+        return
+    with open(path) as file:
+        content = json.load(file)
+    try:
+        compression = compression_from_description(content["compression"])
+    except ValueError as error:
+        get_logger().warning("the optimizer of the file was a DistributedOptimizer; wrap it again: %s", error)
+        return
+    asked = AllReduceOptions(bytes_per_pack=content["bytes_per_pack"], compression=compression)
+    hook = GradientHook(None if asked == AllReduceOptions() else asked, content["backward_passes_per_step"])
+    if hook_of(self) is None:
+        attach(self, hook)
+    else:
+        # Wrapped by compile, with the strategy's options alone.
+        self._tfdist_hook = hook
+
+
+MEND = Mend(
+    name="wrapping_is_not_saved",
+    issue="not reported",
+    strategies=("one_device", "mirrored", "multi_worker_mirrored"),
+    keras=("keras3", "tf_keras", "keras2"),
+    versions=((2, 15), (3, 15)),
+    defect_present=_defect_present,
+    apply=_apply,
+    defect="a `.keras` file does not keep what DistributedOptimizer added to an optimizer",
+    rows=(),
+)

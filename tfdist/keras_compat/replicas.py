@@ -1,0 +1,19 @@
+"""Whether the code that is running belongs to one of several replicas."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+
+def on_several_replicas() -> bool:
+    """Returns whether this is called in replica context, under a strategy that has more than one replica.
+
+    It returns False in cross-replica context, which is where Keras builds a model.
+
+    Example:
+        >>> from tfdist.keras_compat.replicas import on_several_replicas
+        >>> on_several_replicas()
+        False
+    """
+    context = tf.distribute.get_replica_context()
+    return context is not None and context.num_replicas_in_sync > 1

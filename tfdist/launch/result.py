@@ -1,0 +1,72 @@
+"""How a task and a whole run ended, as plain values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from tfdist.cluster import Task
+from tfdist.launch.signals import signal_name
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskExit:
+    """How a task ended.
+
+    Args:
+        task: the task.
+        code: its exit code, or the negative number of the signal that killed it.
+        seconds: when it ended, in seconds after the start of the run.
+        signalled: whether the launcher had sent it a signal before it ended.
+
+    Example:
+        >>> from tfdist.launch import Task, TaskExit
+        >>> end = TaskExit(task=Task("worker", 1), code=-9, seconds=3.5)
+        >>> end.how, end.shell_code
+        ('killed by SIGKILL', 137)
+    """
+
+    task: Task
+    code: int
+    seconds: float
+    signalled: bool = False
+
+    @property
+    def shell_code(self) -> int:
+        """The exit code that a shell reports: 128 + the signal's number for a task that was killed."""
+        return self.code if self.code >= 0 else 128 - self.code
+
+    @property
+    def how(self) -> str:
+        """The end in words, such as "exit code 3" or "killed by SIGKILL"."""
+        return f"exit code {self.code}" if self.code >= 0 else f"killed by {signal_name(-self.code)}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class LaunchResult:
+    """How a run ended.
+
+    Args:
+        exit_code: 0 for success, else the code of the task that failed first, 128 + the number of a signal that the
+            launcher received, or 124 for a timeout.
+        first_failure: the end of the task that failed first; None if no task failed.
+        exits: how each task ended, in the order of their ends.
+        log_dir: the directory of the log files.
+        seconds: how long the run took.
+
+    Example:
+        >>> from pathlib import Path
+        >>> from tfdist.launch import LaunchResult, Task, TaskExit
+        >>> failed = TaskExit(task=Task("worker", 1), code=3, seconds=2.0)
+        >>> result = LaunchResult(
+        ...     exit_code=3, first_failure=failed, exits=(failed,), log_dir=Path("tfdist-logs"), seconds=2.1
+        ... )
+        >>> result.first_failure.task.name
+        'worker 1'
+    """
+
+    exit_code: int
+    first_failure: TaskExit | None
+    exits: tuple[TaskExit, ...]
+    log_dir: Path
+    seconds: float

@@ -1,0 +1,60 @@
+"""The signals that the launcher passes on to its tasks, and the names of signals."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def signal_name(number: int) -> str:
+    """Returns the name of a signal.
+
+    Example:
+        >>> signal_name(9)
+        'SIGKILL'
+    """
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+@contextmanager
+def forward_signals(on_signal: Callable[[int], None]) -> Iterator[None]:
+    """Calls `on_signal` with the number of each signal that arrives during the `with` block, instead of ending.
+
+    Outside of the main thread, where Python allows no signal handlers, this does nothing.
+
+    Args:
+        on_signal: called in the signal handler, so it must be reentrant.
+
+    Example:
+        >>> received = []
+        >>> with forward_signals(received.append):
+        ...     signal.raise_signal(signal.SIGTERM)
+        >>> [signal_name(number) for number in received]
+        ['SIGTERM']
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        on_signal(number)
+
+    before = {}
+    for number in FORWARDED:
+        # `nohup` ignores SIGHUP for all processes that it starts, and the launcher must not undo that.
+        if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
+            before[number] = signal.signal(number, handle)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            # None stands for a handler that was not installed from Python, which Python cannot install again.
+            signal.signal(number, handler or signal.SIG_DFL)

@@ -16,10 +16,8 @@ HEAD = """\
 
 def kerases(mend: Mend) -> str:
     """Returns the Kerases and versions that a mend is for."""
-    (first, last) = (".".join(map(str, version)) for version in mend.versions)
-    if mend.keras == ("keras3",):
-        return f"3.{mend.versions[1][1]}"
-    return f"2.{mend.versions[0][1]}, tf_keras 2.21" + (f", {last}" if "keras3" in mend.keras else "")
+    named = {"keras3": "3.15", "tf_keras": "tf_keras 2.21", "keras2": "2.15"}
+    return ", ".join(named[keras] for keras in named if keras in mend.keras)
 
 
 def row(mend: Mend) -> str:

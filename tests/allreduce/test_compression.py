@@ -220,7 +220,7 @@ def test_none_names_no_compression_and_is_not_silence():
     [
         (lambda: compression_from_name("zip"), f"out of {', '.join(COMPRESSIONS)}, received 'zip'"),
         (lambda: compression_from_name("fp16:2"), "received 'fp16:2'"),
-        (lambda: compression_from_name("powersgd:1.5"), "expected a whole number behind the colon"),
+        (lambda: compression_from_name("powersgd:1.5"), "expected a whole number after the colon"),
         (lambda: AllReduceOptions(compression=3), "or a value of tfdist.allreduce, received 3"),
         (lambda: TopK(0.0), "expected a density of topk above 0 and at most 0.25, received 0.0"),
         (lambda: TopK(0.3), "received 0.3"),

@@ -140,4 +140,34 @@ outcome(lambda: bool(model.fit(data(), verbose=0)))
         outcome="[worker 1] OUTCOME model csv",
         launch=("--workers", "2"),
     ),
+    Canary(
+        mends=("one_cpu_for_each_worker",),
+        shows="a worker without GPUs trains on one of its logical CPUs",
+        program=stock.ONE_CPU_FOR_EACH_WORKER,
+        outcome="OUTCOME 1",
+    ),
+    Canary(
+        mends=("compression_needs_its_optimizer",),
+        shows="compile leaves the optimizer as it is",
+        program=stock.PLAIN_OPTIMIZER,
+        outcome="OUTCOME []",
+    ),
+    Canary(
+        mends=("wrapping_is_not_saved",),
+        shows="an optimizer keeps nothing in the assets of a file",
+        program=stock.NO_ASSETS,
+        outcome="OUTCOME [False, False]",
+    ),
+    Canary(
+        mends=("endless_data_without_steps",),
+        shows="an epoch of endless data does not end",
+        program=stock.ENDLESS_DATA,
+        outcome="OUTCOME True",
+    ),
+    Canary(
+        mends=(),
+        shows="each launcher of collectives has an order of its own",
+        program=stock.LAUNCHERS,
+        outcome="OUTCOME True",
+    ),
 )

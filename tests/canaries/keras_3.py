@@ -224,4 +224,57 @@ outcome(lambda: float(metric.total.numpy()))
         outcome="[worker 1] OUTCOME model csv board backup",
         launch=("--workers", "2"),
     ),
+    Canary(
+        mends=("one_cpu_for_each_worker",),
+        shows="a worker without GPUs trains on one of its logical CPUs",
+        program=stock.ONE_CPU_FOR_EACH_WORKER,
+        outcome="OUTCOME 1",
+    ),
+    Canary(
+        mends=("compression_needs_its_optimizer",),
+        shows="compile leaves the optimizer as it is",
+        program=stock.PLAIN_OPTIMIZER,
+        outcome="OUTCOME []",
+    ),
+    Canary(
+        mends=("wrapping_is_not_saved",),
+        shows="an optimizer keeps nothing in the assets of a file",
+        program=stock.NO_ASSETS,
+        outcome="OUTCOME [False, False]",
+    ),
+    Canary(
+        mends=("endless_data_without_steps",),
+        shows="an epoch of endless data does not end",
+        program=stock.ENDLESS_DATA,
+        outcome="OUTCOME True",
+    ),
+    Canary(
+        mends=(),
+        shows="each launcher of collectives has an order of its own",
+        program=stock.LAUNCHERS,
+        outcome="OUTCOME True",
+    ),
+    Canary(
+        mends=("orbax_written_by_every_worker",),
+        shows="every worker is primary for OrbaxCheckpoint",
+        program="""
+callback = object.__new__(keras.callbacks.OrbaxCheckpoint)
+callback._multihost_initialized = callback._is_multihost_initialized()
+outcome(callback.is_primary_host)
+""",
+        # On every worker: nothing of workers is asked.
+        outcome="OUTCOME True",
+    ),
+    Canary(
+        mends=("initial_epoch_outlives_fit",),
+        shows="a restored epoch is the first one of the next fit",
+        program="""
+strategy = tf.distribute.get_strategy()
+model = model_of()
+model._initial_epoch = 2
+outcome(lambda: [len(model.fit(data(), epochs=3, verbose=0).epoch) for _ in range(2)])
+""",
+        # Of 3 epochs the second call of fit makes 1 as well.
+        outcome="OUTCOME [1, 1]",
+    ),
 )

@@ -186,3 +186,46 @@ if hasattr(keras, "ops"):
     begin("backup", keras.callbacks.BackupAndRestore(f"backup-{rank}"), f"backup-{rank}/training_metadata.json")
 outcome(lambda: " ".join(written))
 """
+
+
+ONE_CPU_FOR_EACH_WORKER = """
+logical_cpus(2)
+outcome(lambda: tf.distribute.MultiWorkerMirroredStrategy().num_replicas_in_sync)
+"""
+
+# What compile leaves of an optimizer, whatever the strategy was asked for.
+PLAIN_OPTIMIZER = """
+strategy = mirrored()
+strategy._tfdist_all_reduce = None
+outcome(lambda: [name for name in vars(model_of().optimizer) if "tfdist" in name])
+"""
+
+# Whether a class of Keras has what a file could be kept in.
+NO_ASSETS = """
+outcome(lambda: [hasattr(keras.optimizers.Optimizer, name) for name in ("save_assets", "load_assets")])
+"""
+
+# Data without end: an epoch that is told no steps goes on.
+ENDLESS_DATA = """
+class Stop(keras.callbacks.Callback):
+    def on_train_batch_end(self, batch, logs=None):
+        self.model.stop_training = batch > 20
+        self.batch = batch
+
+
+strategy = mirrored()
+endless = strategy.distribute_datasets_from_function(lambda context: data().repeat())
+stop = Stop()
+model = model_of()
+model.fit(endless, verbose=0, callbacks=[stop])
+outcome(lambda: stop.batch > 20)
+"""
+
+# The launchers that streams are made of: each orders its collectives by a token of its own.
+LAUNCHERS = """
+strategy = tf.distribute.MultiWorkerMirroredStrategy()
+launcher = strategy.extended._cross_device_ops._launchers[0]
+names = ("_group_key", "_group_size", "_collective_keys", "_device", "_options")
+another = type(launcher)(*(getattr(launcher, name) for name in names))
+outcome(lambda: another._ordering_token is not launcher._ordering_token)
+"""

@@ -48,9 +48,7 @@ def test_a_truncated_compressed_file_is_refused(tmp_path):
     )
     (tmp_path / "packed.index.json").unlink()
     Path(name).write_bytes(Path(name).read_bytes()[:-2000])
-    with pytest.raises(
-        ValueError, match=rf"^expected complete records in '{name}', received a truncated or corrupt record after"
-    ):
+    with pytest.raises(ValueError, match=rf"^expected complete records in '{name}', received a truncated or corrupt"):
         distribute_files(Pipelines(1), [name], parse_fn=number, global_batch_size=4)
 
 
@@ -59,9 +57,7 @@ def test_a_corrupt_record_is_named(corrupt, training):
     dataset = distribute_files(
         create_strategy("one_device"), [corrupt], parse_fn=number, global_batch_size=4, training=training
     )
-    message = (
-        f"expected readable records, received a truncated or corrupt record: record 70 of {corrupt}; write the file"
-    )
+    message = f"expected readable records, received a truncated or corrupt record: record 70 of {corrupt};"
     with pytest.raises(tf.errors.InvalidArgumentError, match=re.escape(message)):
         for _ in itertools.islice(dataset, 25):
             pass
@@ -87,9 +83,7 @@ def test_a_corrupt_first_record_is_refused_or_skipped(tmp_path):
     content[12] ^= 255
     Path(names[0]).write_bytes(content)
     options = {"global_batch_size": 3, "training": False}
-    message = (
-        f"expected readable records, received a truncated or corrupt record: record 0 of {names[0]}; write the file"
-    )
+    message = f"expected readable records, received a truncated or corrupt record: record 0 of {names[0]};"
     with pytest.raises(ValueError, match="^" + re.escape(message)):
         global_batches(names, 1, **options)
     assert set(flat(global_batches(names, 1, skip_corrupt=True, **options))) >= set(range(1, 40, 2))

@@ -57,9 +57,7 @@ def test_all_parts_of_a_structure_are_split_in_the_same_way(write):
 
 @pytest.mark.parametrize(("pipelines", "replicas"), [(1, 1), (2, 2), (3, 3), (2, 4), (3, 6)])
 @pytest.mark.parametrize("count", [1, 12, 17, 29])
-def test_every_pipeline_has_the_same_number_of_batches_and_each_record_is_in_one_of_them(
-    pipelines, replicas, count, write
-):
+def test_pipelines_have_equally_many_batches_and_each_record_is_in_one(pipelines, replicas, count, write):
     files = write(count, num_shards=2)
     dataset_fn = distribute_files(Pipelines(replicas), files, parse_fn=number, global_batch_size=12, training=False)
     batches = [values(dataset_fn(context)) for context in contexts(pipelines, replicas)]

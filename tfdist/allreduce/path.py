@@ -84,7 +84,7 @@ class GradientPath(tf.__internal__.tracking.AutoTrackable):
         _log_what_is_compressed(compression, list(taken.values()), shapes)
 
     def _make(self, name: str, initial: Any, *, shared: bool = False) -> PerReplica:
-        # If a checkpoint was restored before the variable was made, TensorFlow restores the variable in this assignment.
+        # If a checkpoint was restored before the variable was made, this assignment restores the variable.
         self._variables[name] = PerReplica(initial, name=name, shared=shared)
         return self._variables[name]
 

@@ -60,7 +60,8 @@ class PerReplica(Trackable):
             return self._strategy.gather(own, axis=0)
 
         with self._strategy.scope():
-            return gathered()
+            # Not called as a function: TensorFlow would warn that each variable traces it anew.
+            return gathered.get_concrete_function()()
 
     def restore(self, values: tf.Tensor) -> None:
         """Assigns to every replica its row of `values`; called outside of replicas, by every worker."""
@@ -76,7 +77,7 @@ class PerReplica(Trackable):
             self._variable.assign(tf.gather(rows, context.replica_id_in_sync_group))
 
         with self._strategy.scope():
-            tf.function(self._strategy.run, autograph=False)(assign)
+            tf.function(lambda: self._strategy.run(assign), autograph=False).get_concrete_function()()
 
     def _serialize_to_tensors(self) -> dict[str, tf.Tensor]:
         return {"values": self.values()}

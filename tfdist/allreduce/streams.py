@@ -1,8 +1,8 @@
 """Streams: runs several collectives of a step at the same time, so that the link is busy while one of them waits.
 
 TensorFlow runs the collectives of a process one after another. The link is idle between two collectives, and while a
-collective waits for the other workers. A stream is a sequence of collectives that run in order; different streams run at
-the same time. Each new collective is given to the next stream in turn.
+collective waits for the other workers. A stream is a sequence of collectives that run in order; different streams run
+at the same time. Each new collective is given to the next stream in turn.
 
 Source: CollectiveReplicaLauncher in tensorflow/python/distribute/cross_device_utils.py, which has no public
 counterpart.

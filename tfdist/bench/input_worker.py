@@ -50,7 +50,8 @@ def make_step(strategy: Any, work: Workload) -> Callable[[Any], None]:
             logits = tf.nn.relu(x @ weights[0]) @ weights[1]
             losses = tf.nn.sparse_softmax_cross_entropy_with_logits(y, logits)
             loss = tf.reduce_sum(losses) / work.batch
-        for weight, gradient in zip(weights, sum_gradients(tape.gradient(loss, weights)), strict=True):
+        sums: list[Any] = sum_gradients(tape.gradient(loss, weights))
+        for weight, gradient in zip(weights, sums, strict=True):
             weight.assign_sub(0.01 * gradient)
 
     return tf.function(lambda batch: strategy.run(replica_step, args=batch))

@@ -17,8 +17,8 @@ def DistributedOptimizer(
     """Makes an optimizer send its gradients in packs while backpropagation is running; returns the optimizer.
 
     The gradients of each dtype are sent in packs, those of the last layers first, several packs at a time, and
-    compressed if `all_reduce` or the strategy asks for compression. The rest of a step is as on one device: unscaling of
-    the loss scale, the check that gradients are finite, clipping, and the update.
+    compressed if `all_reduce` or the strategy asks for compression. The rest of a step is as on one device: unscaling
+    of the loss scale, the check that gradients are finite, clipping, and the update.
 
     The optimizer keeps its class, options and state. If the strategy was made with compression, `compile` wraps the
     optimizer by itself.

@@ -1,7 +1,7 @@
 """ParameterServer: variables on the ps tasks, steps run asynchronously on the workers, one coordinator.
 
-The coordinator runs the user's program. On a worker or a ps the same program calls `parameter_server()`, which serves and
-ends the process when the coordinator is done.
+The coordinator runs the user's program. On a worker or a ps the same program calls `parameter_server()`, which serves
+and ends the process when the coordinator is done.
 """
 
 from __future__ import annotations

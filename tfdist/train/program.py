@@ -108,7 +108,7 @@ def run(values: flags.FlagValues, *, started: float) -> int:
         },
         gradients=_gradients_sent(model.optimizer, values),
     )
-    if cluster.is_distributed and not cluster.has_parameter_servers:
+    if cluster.jobs and not cluster.has_parameter_servers:
         print(f"{cluster.task_name}: {summary.line()}", flush=True)
     if chief:
         summary.print()

@@ -187,7 +187,7 @@ class _OrbaxStandIn:
     def initialize(self):
         pass
 
-    def Context(self):  # noqa: N802
+    def Context(self):
         return contextlib.nullcontext()
 
 
@@ -220,8 +220,10 @@ def orbax_checkpoint(run):
     finally:
         module.ocp = library
     run.barrier()
-    written = {folder.name: [json.loads(path.read_text()) for path in folder.iterdir()]
-               for folder in (run.folder / "orbax").iterdir()}
+    written = {
+        folder.name: [json.loads(path.read_text()) for path in folder.iterdir()]
+        for folder in (run.folder / "orbax").iterdir()
+    }
     run.barrier()
     return {**result, "written": written}
 

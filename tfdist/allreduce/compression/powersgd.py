@@ -92,7 +92,7 @@ class PowerSGD(Compression):
         def product(factors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
             return [tf.matmul(p, q, transpose_b=True) for p, q in zip(bases, factors, strict=True)]
 
-        # If all gradients of a step are zero, the factors of the last step stay: the power method could never leave zero.
+        # Factors of zero would stay zero for ever: if all gradients of a step are zero, the old factors are kept.
         after = [
             tf.where(tf.reduce_any(new != 0, axis=0, keepdims=True), new, old)
             for new, old in zip(sums, factors, strict=True)

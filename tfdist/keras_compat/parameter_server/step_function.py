@@ -28,7 +28,7 @@ class StepFunction:
         self.coordinator = coordinator
         strategy = coordinator.strategy
         if not keras_in_use().is_keras3:
-            # The two functions below switch autograph off, but Keras 2 converts the `call` of each layer with autograph.
+            # Keras 2 converts the `call` of each layer with autograph, which the two functions below switch off.
             outside = tf.__internal__.autograph.control_status_ctx()
             step = tf.__internal__.autograph.tf_convert(step, outside, convert_by_default=False)
 

@@ -110,15 +110,12 @@ def strategy_from_flags(flag_values: flags.FlagValues = flags.FLAGS) -> tf.distr
 
     names = flag_values.devices
     devices = int(names[0]) if len(names) == 1 and names[0].isdecimal() else names or None
-    options: dict[str, Any] = {}
-    if flag_values.startup_timeout_seconds is not None:
-        options["startup_timeout_seconds"] = flag_values.startup_timeout_seconds
     return create_strategy(
         flag_values.strategy,
         devices=devices,
         all_reduce=all_reduce_from_flags(flag_values),
         tpu=flag_values.tpu,
-        **options,
+        startup_timeout_seconds=flag_values.startup_timeout_seconds,
     )
 
 

@@ -159,10 +159,17 @@ outcome(lambda: bool(model.fit(data(), verbose=0)))
         outcome="OUTCOME [False, False]",
     ),
     Canary(
+        mends=("sums_without_deadline",),
+        shows="a sum over workers has no deadline",
+        program=stock.NO_DEADLINE,
+        outcome="OUTCOME None",
+    ),
+    Canary(
         mends=("endless_data_without_steps",),
-        shows="an epoch of endless data does not end",
+        shows="endless data that says its steps is refused",
         program=stock.ENDLESS_DATA,
-        outcome="OUTCOME True",
+        # Refused, even if the data says its steps.
+        outcome="OUTCOME raised ValueError",
     ),
     Canary(
         mends=(),

@@ -255,15 +255,18 @@ outcome(lambda: float(metric.total.numpy()))
         outcome="OUTCOME True",
     ),
     Canary(
-        mends=("orbax_written_by_every_worker",),
-        shows="every worker is primary for OrbaxCheckpoint",
+        mends=("orbax_knows_one_replica",),
+        shows="OrbaxCheckpoint takes the optimizer's counter for a number",
         program="""
+strategy = mirrored()
+model = model_of()
+model.fit(data(), verbose=0)
 callback = object.__new__(keras.callbacks.OrbaxCheckpoint)
 callback._multihost_initialized = callback._is_multihost_initialized()
-outcome(callback.is_primary_host)
+assert callback.is_primary_host()
+outcome(lambda: callback.set_model(model))
 """,
-        # On every worker: nothing of workers is asked.
-        outcome="OUTCOME True",
+        outcome="OUTCOME raised TypeError",
     ),
     Canary(
         mends=("initial_epoch_outlives_fit",),

@@ -129,6 +129,15 @@ def all_cases() -> dict[str, Case]:
     return dict(sorted(_cases.items(), key=lambda item: (GROUPS.index(item[1].group), order[item[0]])))
 
 
+# The rows in which it matters how many replicas there are: on more than two replicas the others are left to tests/full.
+REPLICA_GROUPS = ("uneven_data", "gradient_rules", "layers")
+
+
+def is_core(topology: Topology, case: Case) -> bool:
+    """Returns whether CI runs a cell."""
+    return topology.replicas <= 2 or case.group in REPLICA_GROUPS
+
+
 # The rows that are about gradients, which DistributedOptimizer takes another way.
 GRADIENT_GROUPS = ("uneven_data", "gradient_rules", "precision", "execution")
 _ROUNDED = "float16 has eleven binary digits, and each sum is rounded to them"

@@ -7,17 +7,24 @@ from __future__ import annotations
 
 import pytest
 
-from tests.conformance.case import TOPOLOGIES, UNORDERED, Case, Topology, all_cases
+from tests.conformance.case import TOPOLOGIES, UNORDERED, Case, Topology, all_cases, is_core
 from tests.conformance.conftest import check
 from tests.processes import ROOT
 
 CASES = all_cases()
 # The longest first, so that none is left over at the end.
 ORDER = sorted((*TOPOLOGIES, UNORDERED), key=lambda topology: -topology.workers * topology.devices)
-CELLS = [(topology, case) for topology in ORDER for case in CASES.values() if not case.applies(topology)]
+CELLS = [
+    pytest.param(
+        topology, case, id=f"{topology.name}-{case.name}", marks=() if is_core(topology, case) else pytest.mark.full
+    )
+    for topology in ORDER
+    for case in CASES.values()
+    if not case.applies(topology)
+]
 
 
-@pytest.mark.parametrize(("topology", "case"), CELLS, ids=[f"{topology.name}-{case.name}" for topology, case in CELLS])
+@pytest.mark.parametrize(("topology", "case"), CELLS)
 def test_gives_the_numbers_of_one_device(topology: Topology, case: Case, cells: dict) -> None:
     check(cells[topology].result()[case.name], topology, case)
 

@@ -82,6 +82,7 @@ for dataset in (train, test):
     assert isinstance(dataset, tf.distribute.DistributedDataset)
     assert sum(dataset.plan.records) == 607
     assert dataset.state == InputState(canonical_shards=8)
+    assert dataset.repeats is (dataset is train)
 model.fit(train, steps_per_epoch=train.steps_per_epoch, epochs=2, verbose=0)
 steps = int(model.optimizer.iterations.numpy())
 model.set_weights([0 * weight for weight in model.get_weights()])

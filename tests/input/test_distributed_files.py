@@ -37,6 +37,7 @@ def test_it_is_a_distributed_dataset_with_documented_attributes(name, options, t
     assert isinstance(dataset, tf.distribute.DistributedDataset)
     # The largest of 8 canonical shards has 8 records, of which each step takes one.
     assert dataset.steps_per_epoch == 8
+    assert dataset.repeats is training
     assert isinstance(dataset.plan, ShardPlan)
     assert sum(dataset.plan.records) == 60
     assert {segment.file for shard in dataset.plan.shards for segment in shard} == set(files)
@@ -49,7 +50,8 @@ def test_the_default_strategy_gives_a_tf_data_dataset_with_the_same_attributes(w
     )
     assert isinstance(dataset, DistributedFiles)
     assert isinstance(dataset, tf.data.Dataset)
-    assert (dataset.steps_per_epoch, dataset.state) == (5, InputState(canonical_shards=2))
+    assert (dataset.steps_per_epoch, dataset.repeats) == (5, False)
+    assert dataset.state == InputState(canonical_shards=2)
     assert sorted(flat(values(dataset))) == list(range(10))
 
 
@@ -100,9 +102,9 @@ def test_a_custom_loop_takes_it(name, options, write):
 def test_the_attributes_stay_after_it_is_read(write):
     strategy = create_strategy("mirrored", devices=2)
     dataset = distribute_files(strategy, write(16), parse_fn=number, global_batch_size=8, training=False)
-    before = dataset.steps_per_epoch, dataset.plan, dataset.state
+    before = dataset.steps_per_epoch, dataset.repeats, dataset.plan, dataset.state
     assert sorted(flat(flat(steps_of_replicas(strategy, dataset)))) == list(range(16))
-    assert (dataset.steps_per_epoch, dataset.plan, dataset.state) == before
+    assert (dataset.steps_per_epoch, dataset.repeats, dataset.plan, dataset.state) == before
 
 
 def test_a_long_wait_for_other_workers_is_reported(write, monkeypatch, caplog):
@@ -118,5 +120,5 @@ def test_a_long_wait_for_other_workers_is_reported(write, monkeypatch, caplog):
     strategy = create_strategy("one_device")
     with caplog.at_level(logging.WARNING, "tfdist"), pytest.raises(ValueError, match="the same files on every worker"):
         distribute_files(strategy, write(16), parse_fn=number, global_batch_size=8)
-    # Only worker 0 has listed files, which is not what this test is about.
+    # Worker 1 does not exist and has therefore found no files, so that the call ends with an error.
     assert "every worker to count the records of its files in distribute_files" in caplog.text

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import json
+import types
 
 import pytest
 
-from tfdist.keras_compat import keras_in_use, mends
-from tfdist.keras_compat.registry import Mend, apply_mends
+from tfdist.keras_compat import keras_in_use, registry
+from tfdist.keras_compat.mend import Mend
+from tfdist.keras_compat.registry import MENDS, apply_mends
 from tfdist.keras_compat.version import KerasInUse
 from tfdist.strategies import STRATEGY_NAMES
 
@@ -35,9 +37,7 @@ def changed():
     return [".".join(key) for key in before if now.get(key) is not before[key]]
 
 before = functions()
-import tfdist.keras_compat
-for name in sys.argv[1:]:
-    importlib.import_module("tfdist.keras_compat." + name)
+import tfdist.keras_compat.registry
 print(json.dumps([len(before) > 1000, changed(), tfdist.keras_compat.applied_mends()]))
 import tfdist
 tfdist.create_strategy("one_device")
@@ -66,7 +66,7 @@ def mend(calls=None, **changes):
 
 @pytest.fixture
 def nothing_applied(monkeypatch):
-    monkeypatch.setattr(mends, "_applied", [])
+    monkeypatch.setattr(registry, "_applied", [])
 
 
 @pytest.mark.parametrize(
@@ -85,48 +85,66 @@ def nothing_applied(monkeypatch):
     ],
 )
 def test_which_strategy_and_keras_a_mend_suits(kind, keras, version, suits):
-    assert mend().suits(kind, KerasInUse(keras, version, "")) is suits
+    assert mend().suits(kind, KerasInUse(keras, version, ""), object()) is suits
 
 
 def test_a_mend_is_applied_once_and_noted_down(monkeypatch, nothing_applied):
     calls = []
-    monkeypatch.setattr(mends, "all_mends", lambda: [mend(calls)])
+    monkeypatch.setattr(registry, "MENDS", [mend(calls)])
     for _ in range(2):
-        apply_mends("mirrored", KerasInUse("keras3", "3.15.1", ""))
+        apply_mends("mirrored", KerasInUse("keras3", "3.15.1", ""), object())
     assert calls == ["some_defect"]
-    assert mends.applied_mends() == ("some_defect",)
+    assert registry.applied_mends() == ("some_defect",)
 
 
 def test_a_keras_without_the_defect_is_left_alone(monkeypatch, nothing_applied):
-    monkeypatch.setattr(mends, "all_mends", lambda: [mend(defect_present=lambda: False)])
-    apply_mends("mirrored", KerasInUse("keras3", "3.15.1", ""))
-    assert mends.applied_mends() == ()
+    monkeypatch.setattr(registry, "MENDS", [mend(defect_present=lambda: False)])
+    apply_mends("mirrored", KerasInUse("keras3", "3.15.1", ""), object())
+    assert registry.applied_mends() == ()
 
 
 def test_a_keras_that_it_was_not_written_for_is_not_even_looked_at(monkeypatch, nothing_applied):
-    monkeypatch.setattr(mends, "all_mends", lambda: [mend(defect_present=None)])
-    apply_mends("mirrored", KerasInUse("keras3", "3.16.0", ""))
-    assert mends.applied_mends() == ()
+    monkeypatch.setattr(registry, "MENDS", [mend(defect_present=None)])
+    apply_mends("mirrored", KerasInUse("keras3", "3.16.0", ""), object())
+    assert registry.applied_mends() == ()
 
 
-def test_the_list_is_in_order():
-    listed = MENDS
-    assert len({one.name for one in listed}) == len(listed) > 0
-    for one in listed:
-        assert set(one.strategies) <= set(STRATEGY_NAMES) - {"auto", "one_device"}
+@pytest.mark.parametrize(("strategy", "needed"), [("compresses", True), ("does not", False), (None, False)])
+def test_a_strategy_of_the_right_name_may_still_not_need_a_mend(strategy, needed):
+    one = mend(needed_by=lambda strategy: strategy == "compresses")
+    assert one.suits("mirrored", KerasInUse("keras3", "3.15.1", ""), strategy) is needed
+
+
+def test_before_there_is_a_strategy_only_mends_that_say_so_are_needed():
+    keras3 = KerasInUse("keras3", "3.15.1", "")
+    assert not mend().suits("mirrored", keras3, None)
+    assert mend(needed_by=lambda strategy: strategy is None).suits("mirrored", keras3, None)
+
+
+def test_every_mend_says_what_it_is_for():
+    assert len({one.name for one in MENDS}) == len(MENDS) > 0
+    for one in MENDS:
+        assert set(one.strategies) <= set(STRATEGY_NAMES) - {"auto"}
         assert set(one.keras) <= {"keras3", "tf_keras", "keras2"}
         assert one.versions[0] <= one.versions[1]
         assert one.issue
+        assert one.defect
+
+
+def needed_by_plain(kind):
+    """The mends that a strategy of tfdist without options needs."""
+    plain = types.SimpleNamespace()
+    return [one.name for one in MENDS if one.suits(kind, keras_in_use(), plain)]
 
 
 def test_nothing_is_patched_until_a_strategy_needs_it(children):
-    names = [one.name for one in MENDS if keras_in_use().name in one.keras]
-    finished = children.run(PATCHES_NOTHING, *names)
+    finished = children.run(PATCHES_NOTHING)
     imported, one_device, mirrored, again = map(json.loads, finished.out.splitlines())
     assert imported == [True, [], []]
-    assert one_device == [True, [], []]
+    # Neither touches how one device computes.
+    assert one_device[2] == needed_by_plain("one_device")
+    assert set(one_device[2]) <= {"wrapping_is_not_saved", "initial_epoch_outlives_fit", "endless_data_without_steps"}
     # That the comparison can see a patch at all: mirrored needs some on Keras 3.
-    needed = [one.name for one in MENDS if one.suits("mirrored", keras_in_use())]
-    assert mirrored[1] == needed
-    assert (mirrored[0] > 0) is bool(needed)
+    assert set(mirrored[1]) == set(needed_by_plain("mirrored"))
+    assert (mirrored[0] > 0) is bool(mirrored[1])
     assert again == [[], True]

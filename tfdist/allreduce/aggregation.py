@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Sequence
 from typing import TypeAlias
 
 import tensorflow as tf
 
-from tfdist.allreduce.options_of import deadline_of
+from tfdist.allreduce.deadline import within_deadline
 
 Gradient: TypeAlias = tf.Tensor | tf.IndexedSlices | None
 
@@ -54,14 +53,3 @@ def sum_gradients(gradients: Sequence[Gradient]) -> list[Gradient]:
             for i, total in zip(chosen, totals, strict=True):
                 summed[i] = total
     return summed
-
-
-def within_deadline(gradients: Sequence[Gradient], sums: list[Gradient]) -> contextlib.AbstractContextManager[None]:
-    """Returns a context for a sum of gradients; with several workers, the sum has the deadline of the strategy.
-
-    Args:
-        gradients: the gradients of this replica.
-        sums: the list that the body fills with the sums.
-    """
-    deadline = deadline_of(tf.distribute.get_strategy())
-    return contextlib.nullcontext() if deadline is None else deadline.over(gradients, sums)

@@ -64,6 +64,22 @@ class SumDeadline:
         return begun, ended
 
 
+def deadline_of(strategy: tf.distribute.Strategy) -> SumDeadline | None:
+    """Returns the deadline of a strategy's sums of gradients, if there is one."""
+    return getattr(strategy, "_tfdist_deadline", None)
+
+
+def within_deadline(gradients: Sequence[Any], sums: list[Any]) -> contextlib.AbstractContextManager[None]:
+    """Returns a context for a sum of gradients; with several workers, the sum has the deadline of the strategy.
+
+    Args:
+        gradients: the gradients of this replica.
+        sums: the list that the body fills with the sums.
+    """
+    deadline = deadline_of(tf.distribute.get_strategy())
+    return contextlib.nullcontext() if deadline is None else deadline.over(gradients, sums)
+
+
 def _tensors(gradients: Sequence[Any]) -> list[tf.Tensor]:
     return [g.values if isinstance(g, tf.IndexedSlices) else g for g in gradients if g is not None]
 

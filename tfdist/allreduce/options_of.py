@@ -28,11 +28,6 @@ def remember_all_reduce(
     return strategy
 
 
-def deadline_of(strategy: tf.distribute.Strategy) -> SumDeadline | None:
-    """Returns the deadline of a strategy's sums of gradients, if there is one."""
-    return getattr(strategy, "_tfdist_deadline", None)
-
-
 def all_reduce_of(strategy: tf.distribute.Strategy) -> AllReduceOptions:
     """Returns the options that a strategy was made with; the defaults for a strategy that tfdist has not made."""
     return getattr(strategy, "_tfdist_all_reduce", AllReduceOptions())

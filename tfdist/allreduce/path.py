@@ -9,8 +9,9 @@ from typing import Any
 import tensorflow as tf
 
 from tfdist._log import get_logger
-from tfdist.allreduce.aggregation import Gradient, all_finite, is_dense, within_deadline
+from tfdist.allreduce.aggregation import Gradient, all_finite, is_dense
 from tfdist.allreduce.compression import Compression, CompressionState
+from tfdist.allreduce.deadline import within_deadline
 from tfdist.allreduce.options import AllReduceOptions
 from tfdist.allreduce.options_of import all_reduce_of, options_of_path
 from tfdist.allreduce.packed import packed_all_reduce

@@ -59,7 +59,7 @@ def distribute_files(
     1, 2, 4 or 8 pipelines. An epoch has each record once. Where shards have different lengths, the last batches of an
     epoch are smaller, and a replica may receive an empty batch.
 
-    With training=True the dataset repeats without end, in another order each epoch; an epoch of `fit` is
+    With training=True the dataset repeats without end, in another order each epoch; an epoch of `fit` has
     `steps_per_epoch` steps. With training=False the dataset ends after one epoch, and keeps the order of the files
     within each shard. On a parameter server the workers make steps independently of each other.
 
@@ -89,7 +89,7 @@ def distribute_files(
         num_threads: number of threads of a pool for this dataset alone; None shares TensorFlow's threads.
 
     Returns:
-        The dataset, with the attributes `steps_per_epoch`, `plan` and `state`.
+        The dataset, with the attributes `steps_per_epoch`, `repeats`, `plan` and `state`.
 
     Raises:
         ValueError: if there are no files, if a file is listed twice, truncated or corrupt, if the replicas do not
@@ -188,6 +188,7 @@ def distribute_files(
     return with_attributes(
         strategy.distribute_datasets_from_function(dataset_fn),
         steps_per_epoch=layout.steps,
+        repeats=training,
         plan=layout.plan,
         state=dataclasses.replace(state, canonical_shards=len(layout.plan.shards)),
     )

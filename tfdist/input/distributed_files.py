@@ -11,7 +11,7 @@ from tfdist.input.state import InputState
 
 @runtime_checkable
 class DistributedFiles(Protocol):
-    """A dataset that distribute_files returns: a distributed dataset of TensorFlow with three more attributes.
+    """A dataset that distribute_files returns: a distributed dataset of TensorFlow with more attributes.
 
     The dataset is an instance of `tf.distribute.DistributedDataset`, by which `fit`, `evaluate`, `predict` and
     `tf.function` recognise it. Outside of any strategy it is a `tf.data.Dataset`. Therefore this type is a protocol:
@@ -20,6 +20,8 @@ class DistributedFiles(Protocol):
     Attributes:
         steps_per_epoch: number of steps of an epoch, the same for every input pipeline. On a parameter server, the
             number of steps that all workers together make in an epoch.
+        repeats: whether the dataset repeats without end, as it does with training=True; otherwise it ends after one
+            epoch.
         plan: the segments of files that each canonical shard reads.
         state: position at which the dataset begins, with the number of canonical shards in force. It does not change
             while the dataset is read: `state.after(steps, steps_per_epoch=...)` returns a later position.
@@ -32,13 +34,14 @@ class DistributedFiles(Protocol):
         >>> dataset = distribute_files(strategy, files, parse_fn=tf.strings.to_number, global_batch_size=16)
         >>> isinstance(dataset, DistributedFiles), isinstance(dataset, tf.distribute.DistributedDataset)
         (True, True)
-        >>> dataset.steps_per_epoch, dataset.plan.records
-        (4, (8, 8, 8, 8, 8, 8, 8, 8))
+        >>> dataset.steps_per_epoch, dataset.repeats, dataset.plan.records
+        (4, True, (8, 8, 8, 8, 8, 8, 8, 8))
         >>> dataset.state.after(6, steps_per_epoch=dataset.steps_per_epoch)
         InputState(seed=0, epoch=1, step=2, canonical_shards=8)
     """
 
     steps_per_epoch: int
+    repeats: bool
     plan: ShardPlan
     state: InputState
 
@@ -53,14 +56,18 @@ class DistributedFiles(Protocol):
         """Returns an iterator over the batches of all replicas, one element for each step."""
 
 
-def with_attributes(dataset: Any, *, steps_per_epoch: int, plan: ShardPlan, state: InputState) -> DistributedFiles:
+def with_attributes(
+    dataset: Any, *, steps_per_epoch: int, repeats: bool, plan: ShardPlan, state: InputState
+) -> DistributedFiles:
     """Returns the same dataset after setting the attributes of DistributedFiles.
 
     Args:
         dataset: the dataset that strategy.distribute_datasets_from_function returns.
         steps_per_epoch: number of steps of an epoch.
+        repeats: whether the dataset repeats without end.
         plan: the segments of files that each canonical shard reads.
         state: position at which the dataset begins.
     """
-    dataset.steps_per_epoch, dataset.plan, dataset.state = steps_per_epoch, plan, state
+    dataset.steps_per_epoch, dataset.repeats = steps_per_epoch, repeats
+    dataset.plan, dataset.state = plan, state
     return dataset

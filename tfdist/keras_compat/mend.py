@@ -44,14 +44,14 @@ class Mend:
         Args:
             kind: the name of the strategy in create_strategy.
             keras: the Keras in use.
-            strategy: the strategy itself.
+            strategy: the strategy itself; None before it is made, when only mends with `needed_by` can be needed.
         """
         first, last = self.versions
         return (
             kind in self.strategies
             and keras.name in self.keras
             and first <= keras.release <= last
-            and (self.needed_by is None or self.needed_by(strategy))
+            and (strategy is not None if self.needed_by is None else self.needed_by(strategy))
         )
 
 

@@ -25,7 +25,7 @@ from tfdist.keras_compat.files import (
     files_written_by_every_worker_keras2,
     files_written_by_every_worker_keras3,
     logs_written_by_every_worker,
-    orbax_written_by_every_worker,
+    orbax_knows_one_replica,
 )
 from tfdist.keras_compat.layers import (
     batch_statistics_read_locally,
@@ -44,6 +44,7 @@ from tfdist.keras_compat.optimizers import (
     constraint_without_aggregation,
     gradients_used_before_the_sum,
     learning_rate_without_aggregation,
+    sums_without_deadline,
     wrapping_is_not_saved,
 )
 from tfdist.keras_compat.parameter_server import fit_keras2, fit_keras3
@@ -72,6 +73,7 @@ MENDS: tuple[Mend, ...] = (
     gradients_used_before_the_sum.MEND,
     compression_needs_its_optimizer.MEND,
     wrapping_is_not_saved.MEND,
+    sums_without_deadline.MEND,
     replicas_draw_alike.MEND,
     batch_statistics_stay_local.MEND,
     counter_update_is_read_then_assign.MEND,
@@ -91,7 +93,7 @@ MENDS: tuple[Mend, ...] = (
     backup_owned_by_no_worker.MEND,
     logs_written_by_every_worker.MEND,
     csv_written_by_every_worker.MEND,
-    orbax_written_by_every_worker.MEND,
+    orbax_knows_one_replica.MEND,
     initial_epoch_outlives_fit.MEND,
     # Last, so that its `fit` is the outermost one: the others see the steps of an epoch.
     endless_data_without_steps.MEND,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -34,9 +35,9 @@ def own(make: Callable[[int], np.ndarray]) -> tf.Tensor:
 def on_each(strategy: tf.distribute.Strategy, step: Callable[[], Any]) -> list[Any]:
     """Returns what a step returns on each replica of this process, its tensors as lists."""
     found = tf.function(lambda: strategy.run(step), autograph=False).get_concrete_function()()
-    return [
-        tf.nest.map_structure(
-            lambda one: np.asarray(tf.cast(strategy.experimental_local_results(one)[i], tf.float64)).tolist(), found
-        )
-        for i in range(len(strategy.extended.worker_devices))
-    ]
+    replicas = range(len(strategy.extended.worker_devices))
+    return [tf.nest.map_structure(functools.partial(_local, strategy, i), found) for i in replicas]
+
+
+def _local(strategy: tf.distribute.Strategy, replica: int, values: Any) -> Any:
+    return np.asarray(tf.cast(strategy.experimental_local_results(values)[replica], tf.float64)).tolist()

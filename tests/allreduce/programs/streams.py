@@ -27,10 +27,10 @@ def run(strategy: tf.distribute.Strategy, folder: Path) -> dict[str, Any]:
 
 
 def _tensors() -> list[tf.Tensor]:
-    return [
-        tf.cast(own(lambda replica: value(replica, place, shape=shape)), dtype)
-        for place, (shape, dtype) in enumerate(zip(SHAPES, DTYPES, strict=True))
-    ]
+    def tensor(place: int) -> tf.Tensor:
+        return tf.cast(own(lambda replica: value(replica, place, shape=SHAPES[place])), DTYPES[place])
+
+    return [tensor(place) for place in range(len(SHAPES))]
 
 
 def _all_reduce() -> Any:

@@ -120,8 +120,11 @@ def export(run):
     folder = run.folder / "exported"
     model.export(str(folder))
     run.barrier()
-    files = sorted(path.name for path in folder.rglob("*") if path.is_file())
-    served = tf.saved_model.load(str(folder)).serve(tf.constant(X[:8]))
+    # Parameter servers write a shard each.
+    names = (path.name for path in folder.rglob("*") if path.is_file())
+    files = sorted(name for name in names if not name.startswith("variables.data"))
+    loaded = tf.saved_model.load(str(folder))
+    served = loaded.serve(tf.constant(X[:8]))
     left_behind = [path.name for path in run.folder.iterdir() if path.name != "exported"]
     run.barrier()
     return {"files": files, "served": served, "left behind": left_behind}

@@ -1,9 +1,9 @@
 """Mends fit, which never ends an epoch of data that repeats without end if it is not told the steps of an epoch.
 
-A dataset that says its `steps_per_epoch`, as those of tfdist.input do, is taken at its word. Other endless data is
-refused before training.
+With the mend `fit` takes the attribute `steps_per_epoch` of a dataset that has it, as the datasets of tfdist.input do,
+and refuses other endless data before training.
 
-Source: Keras 2 refuses endless datasets that are not distributed; Keras 3 refuses none. No upstream issue is known.
+Source: Keras 3 trains for ever, and Keras 2 refuses all endless datasets. No upstream issue is known.
 """
 
 from __future__ import annotations

@@ -33,6 +33,8 @@ def attach(optimizer: Any, hook: GradientHook) -> Any:
     inner = getattr(optimizer, "inner_optimizer", None)
     if inner is not None:
         attach(inner, hook)
+        # A copy of the whole would otherwise be made from the options of both, which say nothing of the hook.
+        object.__setattr__(optimizer, "__reduce_ex__", Reduce(optimizer))
         return optimizer
     if hook_of(optimizer) is not None:
         raise ValueError("expected an optimizer that is not distributed yet, received one that is; wrap it once.")

@@ -12,17 +12,12 @@ import numpy as np
 import pytest
 
 from tests.processes import launch
-from tfdist import create_strategy
-from tfdist.keras_compat import chief_files, is_chief, keras, save_model
-from tfdist.keras_compat.files.by_chief import (
-    follows,
-    logged_by_chief,
-    replaced,
-    run_on_every_worker,
-    saved_by_chief,
-    strategy_of_workers,
-    written_by_chief,
-)
+from tfdist import create_strategy, workers
+from tfdist.keras_compat.files import by_chief
+from tfdist.keras_compat.files.by_chief import follows, logged_by_chief, saved_by_chief, strategy_of_workers
+from tfdist.keras_compat.version import keras
+from tfdist.saving import replaced, save_model, written_by_chief
+from tfdist.workers import is_chief, run_on_every_worker
 
 
 def build(strategy=None):
@@ -135,12 +130,12 @@ def two_workers(monkeypatch):
     """Strategies count as those of two workers; what the other one says is the list that is returned."""
     other = []
 
-    def exchange(strategy, what, numbers):
+    def exchange(strategy, numbers, *, dtype, to):
         own, theirs = tuple(numbers), tuple(other.pop(0)) if other else tuple(numbers)
         return [own, theirs] if is_chief(strategy) else [theirs, own]
 
-    monkeypatch.setattr(chief_files, "_exchange", exchange)
-    monkeypatch.setattr(chief_files, "_count_workers", lambda strategy: 1 if strategy is None else 2)
+    monkeypatch.setattr(workers, "exchange", exchange)
+    monkeypatch.setattr(by_chief, "count_workers", lambda strategy: 1 if strategy is None else 2)
     return other
 
 
@@ -222,7 +217,7 @@ def test_a_follower_keeps_a_file_that_the_chief_did_not_name(tmp_path, two_worke
 
 def test_paths_are_the_same_however_they_are_written(tmp_path, monkeypatch):
     said = []
-    monkeypatch.setattr(chief_files, "_exchange", lambda _, what, numbers: said.append(numbers) or [tuple(numbers)])
+    monkeypatch.setattr(workers, "exchange", lambda _, numbers, **__: said.append(numbers) or [tuple(numbers)])
     monkeypatch.chdir(tmp_path)
     for path in ("model.keras", f"{tmp_path}/model.keras", f"{tmp_path}/x/../model.keras", "other.keras"):
         with written_by_chief(path, FOLLOWER):
@@ -254,19 +249,19 @@ def test_the_failure_of_another_worker_within_the_save_is_reported(tmp_path, two
 
 def test_an_action_returns_what_every_worker_says_or_raises(two_workers):
     two_workers.extend([[0, 5, 6], [0, 7, 8], [1, 0, 0], [0, 9, 9]])
-    assert run_on_every_worker(CHIEF, "count", lambda: (1, 2), width=2) == [(1, 2), (5, 6)]
-    assert run_on_every_worker(FOLLOWER, "count", lambda: (1, 2), width=2) == [(7, 8), (1, 2)]
+    assert run_on_every_worker(CHIEF, lambda: (1, 2), width=2, to="count") == [(1, 2), (5, 6)]
+    assert run_on_every_worker(FOLLOWER, lambda: (1, 2), width=2, to="count") == [(7, 8), (1, 2)]
     with pytest.raises(OSError, match="expected every worker to count, received an error on worker 1; mend"):
-        run_on_every_worker(CHIEF, "count", lambda: (1, 2), width=2)
+        run_on_every_worker(CHIEF, lambda: (1, 2), width=2, to="count")
     with pytest.raises(ZeroDivisionError):
-        run_on_every_worker(CHIEF, "count", lambda: (1 // 0, 2), width=2)
+        run_on_every_worker(CHIEF, lambda: (1 // 0, 2), width=2, to="count")
 
 
 def test_a_wait_says_what_it_waits_for(monkeypatch, caplog):
     logger = logging.getLogger("tests.waiting")
-    monkeypatch.setattr(chief_files, "get_logger", lambda: logger)
-    monkeypatch.setattr(chief_files, "_PATIENCE_SECONDS", 0.05)
-    with caplog.at_level(logging.WARNING), chief_files._saying_what_it_waits_for("save 'model.keras'"):
+    monkeypatch.setattr(workers, "get_logger", lambda: logger)
+    monkeypatch.setattr(workers, "_PATIENCE_SECONDS", 0.05)
+    with caplog.at_level(logging.WARNING), workers.saying_what_it_waits_for("save 'model.keras'"):
         deadline = time.monotonic() + 5
         while not caplog.messages and time.monotonic() < deadline:
             time.sleep(0.01)
@@ -303,7 +298,7 @@ def test_an_existing_file_is_asked_about_under_its_own_name(answer, expected, tm
     path = tmp_path / "model.keras"
     path.write_text("old")
     asked = []
-    monkeypatch.setattr(chief_files.inspect, "getmodule", lambda _: types.SimpleNamespace(io_utils=asking))
+    monkeypatch.setattr(by_chief.inspect, "getmodule", lambda _: types.SimpleNamespace(io_utils=asking))
     asking = types.SimpleNamespace(ask_to_proceed_with_overwrite=lambda path: asked.append(path) or answer)
     save = saved_by_chief(lambda model, filepath, overwrite=True: Path(filepath).write_text("new"))
     save(types.SimpleNamespace(_distribute_strategy=CHIEF), path, overwrite=False)
@@ -324,6 +319,8 @@ TWO_WORKERS = """
 import os, time
 import tfdist
 import numpy as np
+import tensorflow as tf
+from tfdist import workers
 from tfdist.keras_compat.version import keras
 from tfdist.workers import is_chief
 
@@ -355,6 +352,12 @@ model.load_weights("model.weights.h5")
 own = f"own-{strategy.cluster_resolver.task_id}/model.h5"
 model.save(own)
 print("OWN", os.path.exists(own))
+model.export("exported")
+loaded = tf.saved_model.load("exported")
+print("EXPORTED", loaded.serve(tf.ones([1, 2])).shape)
+own = workers.worker_index(strategy)
+values = workers.sum_over_workers(strategy, np.array([1 + own, 10])).tolist()
+print("SUM", values, workers.exchange(strategy, [own + 0.5], dtype="float64", to="add"))
 
 
 class Interrupt(keras().callbacks.Callback):
@@ -384,10 +387,12 @@ def test_two_workers_fail_together_and_save_together(tmp_path):
     for worker in (0, 1):
         assert f"[worker {worker}] LOADED" in ended.text
         assert f"[worker {worker}] OWN True" in ended.text
+        assert f"[worker {worker}] EXPORTED (1, 3)" in ended.text
+        assert f"[worker {worker}] SUM [3, 20] [(0.5,), (1.5,)]" in ended.text
         assert f"[worker {worker}] RESTORED [2, 3]" in ended.text
         assert f"[worker {worker}] LOGGED [0]" in ended.text
     files = [name for name in everything_in(tmp_path) if not name.endswith(".log")]
-    assert [name for name in files if "model" in name] == [
+    assert [name for name in files if "model" in name and "exported" not in name] == [
         "model.keras",
         "model.weights.h5",
         "own-0/model.h5",

@@ -1,0 +1,69 @@
+"""Mends Keras 3's OrbaxCheckpoint, which fails on several replicas and writes the same folder on every worker.
+
+It converts the optimizer's counter of steps to a number, which a variable of several replicas cannot be. With the
+TensorFlow backend every worker takes itself for the primary host, so that all workers of a MultiWorkerMirroredStrategy
+write and rename the same steps. With the mend the counter is read as an array, every worker reads the variables, since
+some variables need all workers to be read, and the chief alone writes.
+
+Source: OrbaxCheckpoint.set_model, is_primary_host and _save_checkpoint in Keras 3. No upstream issue is known.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from tfdist.keras_compat.files.by_chief import follows
+from tfdist.keras_compat.mend import Mend, patch_method
+
+
+def _defect_present() -> bool:
+    from keras.src.callbacks import OrbaxCheckpoint
+
+    source = inspect.getsource(OrbaxCheckpoint)
+    return "int(model.optimizer.iterations)" in source and "distribute_strategy" not in source
+
+
+def _apply() -> None:
+    from keras.src.callbacks import OrbaxCheckpoint
+
+    patch_method(OrbaxCheckpoint, "set_model", _counting_on_replicas)
+    patch_method(OrbaxCheckpoint, "_save_checkpoint", _written_by_the_chief)
+
+
+def _counting_on_replicas(stock: Callable) -> Callable:
+    def set_model(self: Any, model: Any) -> None:
+        from keras.src.callbacks.callback import Callback
+
+        Callback.set_model(self, model)
+        if getattr(model, "optimizer", None) is not None:
+            self._total_batches_seen = int(model.optimizer.iterations.numpy())
+
+    return set_model
+
+
+def _written_by_the_chief(stock: Callable) -> Callable:
+    def save_checkpoint(self: Any, step: int, logs: Any = None) -> Any:
+        from keras.src.callbacks import orbax_checkpoint
+
+        if not follows(self.model):
+            return stock(self, step, logs)
+        # The chief reads the same variables at the same time.
+        orbax_checkpoint._get_state_tree(self.model)
+        return None
+
+    return save_checkpoint
+
+
+MEND = Mend(
+    name="orbax_knows_one_replica",
+    issue="not reported",
+    strategies=("mirrored", "multi_worker_mirrored", "tpu"),
+    keras=("keras3",),
+    versions=((3, 15), (3, 15)),
+    defect_present=_defect_present,
+    apply=_apply,
+    defect="OrbaxCheckpoint fails on several replicas, and every worker writes its folder",
+    rows=("OrbaxCheckpoint: the chief alone writes",),
+)

@@ -1,4 +1,4 @@
-"""What compressions send, against numpy: on two replicas in one process, and on two workers."""
+"""Compressions: the values that they send, compared with numpy, on two replicas of one process and on two workers."""
 
 from __future__ import annotations
 
@@ -14,13 +14,16 @@ from tfdist.allreduce.compression import COMPRESSIONS, compression_from_name
 SHAPES = [(40, 30), (1500,), (3, 4, 5, 30)]
 NAMES = ["fp16", "bf16", "topk", "topk warmup", "threshold", "threshold, quiet", "powersgd"]
 
-# For each compression a few steps of error feedback, printed by every replica as it saw them.
+SPOILT = ["early", "late", "everywhere", "infinite"]
+
+# For each compression a few steps of error feedback, whose values each process prints, and a step for each way in which
+# a gradient of the second replica is spoilt.
 PROGRAM = """
 import json, sys
 import numpy as np
 import tfdist
 
-name, devices, spoilt = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+name, devices, runs = sys.argv[1], int(sys.argv[2]), sys.argv[3].split(",")
 strategy = tfdist.create_strategy(name, devices=devices) if devices else tfdist.create_strategy(name)
 import tensorflow as tf
 from tfdist.allreduce import BF16, FP16, CompressionState, ErrorFeedback, PowerSGD, Streams, Threshold, TopK
@@ -41,7 +44,6 @@ for key, inner in COMPRESSIONS.items():
     shapes = [shape for shape in SHAPES if compression.takes(shape)]
     first = compression.initial_state(shapes)
     parts = (first.of_gradients, first.shared, first.residuals)
-    state = tf.nest.map_structure(lambda value: of_each(lambda i: tf.constant(value)), parts)
 
     @tf.function
     def step(gradients, state):
@@ -51,25 +53,31 @@ for key, inner in COMPRESSIONS.items():
         after = (found.state.of_gradients, found.state.shared, found.state.residuals)
         return found.totals, found.residuals, after
 
-    for number in range(5 if not spoilt else 1):
-        def gradient(i, position):
-            values = np.random.default_rng([number, i, position]).normal(size=shapes[position]).astype("float32")
-            if spoilt and i == 1 and position == 0:
-                place = {"early": 7, "late": -1, "everywhere": slice(None), "infinite": 7}[spoilt]
-                values.flat[place] = 1e30 if key == "fp16" else np.inf if spoilt == "infinite" else np.nan
-            return tf.constant(values)
+    def gradient(number, i, position, spoilt):
+        values = np.random.default_rng([number, i, position]).normal(size=shapes[position]).astype("float32")
+        if spoilt and i == 1 and position == 0:
+            place = {"early": 7, "late": -1, "everywhere": slice(None), "infinite": 7}[spoilt]
+            values.flat[place] = 1e30 if key == "fp16" else np.inf if spoilt == "infinite" else np.nan
+        return tf.constant(values)
 
-        gradients = [of_each(lambda i: gradient(i, position)) for position in range(len(shapes))]
-        before = state
-        totals, left, state = strategy.run(step, args=(gradients, state))
+    def lists(values):
         local = strategy.experimental_local_results
-        lists = lambda values: [[np.asarray(one, "float64").ravel().tolist() for one in local(v)] for v in values]
-        residuals = before[2]
-        if spoilt:
-            print("RESULT", json.dumps({"key": key, "finite": bool(np.isfinite(sum(map(np.sum, lists(totals)))))}))
-        else:
-            print("RESULT", json.dumps({"key": key, "step": number, "gradients": lists(gradients),
-                "before": lists(residuals), "totals": lists(totals), "left": lists(left)}), flush=True)
+        return [[np.asarray(one, "float64").ravel().tolist() for one in local(value)] for value in values]
+
+    for spoilt in runs:
+        state = tf.nest.map_structure(lambda value: of_each(lambda i: tf.constant(value)), parts)
+        for number in range(1 if spoilt else 5):
+            gradients = [
+                of_each(lambda i: gradient(number, i, position, spoilt)) for position in range(len(shapes))]
+            residuals = state[2]
+            totals, left, state = strategy.run(step, args=(gradients, state))
+            if spoilt:
+                finite = bool(np.isfinite(sum(map(np.sum, lists(totals)))))
+                found = {"key": key, "spoilt": spoilt, "finite": finite}
+            else:
+                found = {"key": key, "spoilt": "", "step": number, "gradients": lists(gradients),
+                    "before": lists(residuals), "totals": lists(totals), "left": lists(left)}
+            print("RESULT", json.dumps(found), flush=True)
 """
 
 
@@ -78,16 +86,22 @@ def results(text):
 
 
 @pytest.fixture(scope="module")
-def steps(module_children):
-    finished = module_children.run(PROGRAM, "mirrored", "2", "")
+def found(module_children):
+    finished = module_children.run(PROGRAM, "mirrored", "2", ",".join(["", *SPOILT]))
     assert finished.code == 0, finished.err
-    found = results(finished.out)
-    assert {one["key"] for one in found} == set(NAMES)
-    return {name: [one for one in found if one["key"] == name] for name in NAMES}
+    return results(finished.out)
+
+
+@pytest.fixture(scope="module")
+def steps(found):
+    """The steps of each compression, none of them spoilt."""
+    steps = {name: [one for one in found if one["key"] == name and not one["spoilt"]] for name in NAMES}
+    assert all(len(each) == 5 for each in steps.values())
+    return steps
 
 
 def arrays(step, key):
-    """[gradient][replica] of flat float32 arrays."""
+    """Returns flat float32 arrays: a list of gradients, each a list of replicas."""
     return [[np.array(one, np.float32) for one in replicas] for replicas in step[key]]
 
 
@@ -97,10 +111,10 @@ def test_sent_and_left_are_the_gradient_and_the_old_residual(name, steps):
         everything = zip(*(arrays(step, key) for key in ("gradients", "before", "left", "totals")), strict=True)
         for gradients, before, left, totals in everything:
             together = [gradient + old for gradient, old in zip(gradients, before, strict=True)]
-            # What was sent, in more digits than it has.
+            # The values sent, worked out in float64, which has more digits than they need.
             sent = [np.float64(one) - np.float64(rest) for one, rest in zip(together, left, strict=True)]
             if name != "powersgd":
-                # Exactly: each of the two is a number of float32, and their sum is to the last bit what there was.
+                # Exactly: the values sent are numbers of float32, so that nothing was rounded.
                 assert all(np.array_equal(np.float32(one), one) for one in sent)
             size = np.abs(totals[0]).max()
             rounding = {"fp16": 2e-3, "bf16": 2e-2}.get(name, 1e-5)
@@ -166,11 +180,11 @@ def test_powersgd_is_the_power_iteration_of_the_paper(steps):
             assert np.abs(total - expected).max() <= 1e-4 * np.abs(expected).max()
 
 
-@pytest.mark.parametrize("spoilt", ["early", "late", "everywhere", "infinite"])
-def test_what_is_not_finite_on_one_replica_is_not_finite_in_the_totals(spoilt, children):
-    found = results(children.run(PROGRAM, "mirrored", "2", spoilt).out)
-    assert [one["key"] for one in found] == NAMES
-    assert not any(one["finite"] for one in found)
+@pytest.mark.parametrize("spoilt", SPOILT)
+def test_what_is_not_finite_on_one_replica_is_not_finite_in_the_totals(spoilt, found):
+    steps = [one for one in found if one["spoilt"] == spoilt]
+    assert [one["key"] for one in steps] == NAMES
+    assert not any(one["finite"] for one in steps)
 
 
 def test_two_workers_send_what_two_replicas_send_and_repeat_it(steps, children, tmp_path):
@@ -188,7 +202,7 @@ def test_two_workers_send_what_two_replicas_send_and_repeat_it(steps, children, 
         for replica, rank in enumerate(ranks):
             for one, other in zip(rank, flat, strict=True):
                 for key in ("gradients", "totals", "left"):
-                    # Bit for bit, whoever adds two numbers.
+                    # Bit for bit: the sum of two numbers does not depend on their order.
                     assert [values[0] for values in one[key]] == [values[replica] for values in other[key]], key
 
 
@@ -210,7 +224,7 @@ def test_compressions_have_names(text, value):
 
 def test_none_names_no_compression_and_is_not_silence():
     assert compression_from_name("none") is None
-    # An optimizer's "none" overrules its strategy's compression; an optimizer that says nothing does not.
+    # The option "none" of an optimizer overrules the compression of its strategy; None does not.
     assert AllReduceOptions(compression="none").compression == "none"
     assert AllReduceOptions(compression="none") != AllReduceOptions()
 

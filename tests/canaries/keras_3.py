@@ -6,18 +6,7 @@ from tests.canaries import stock
 from tests.canaries.stock import Canary
 
 CANARIES = (
-    Canary(
-        mends=("convolution_of_no_rows",),
-        shows="a convolution of no rows has the shape of its input",
-        program=stock.CONVOLUTION_OF_NO_ROWS,
-        outcome=stock.CONVOLUTION_OF_NO_ROWS_OUTCOME,
-    ),
-    Canary(
-        mends=("device_iterators_end_late",),
-        shows="a thread tunes what each device reads through",
-        program=stock.TUNED_DEVICE_DATASETS,
-        outcome="OUTCOME [True, True]",
-    ),
+    *stock.COMMON,
     Canary(
         mends=("symbolic_build_averages_data",),
         shows="building a model averages strings",
@@ -225,33 +214,9 @@ outcome(lambda: float(metric.total.numpy()))
         launch=("--workers", "2"),
     ),
     Canary(
-        mends=("one_cpu_for_each_worker",),
-        shows="a worker without GPUs trains on one of its logical CPUs",
-        program=stock.ONE_CPU_FOR_EACH_WORKER,
-        outcome="OUTCOME 1",
-    ),
-    Canary(
-        mends=("compression_needs_its_optimizer",),
-        shows="compile leaves the optimizer as it is",
-        program=stock.PLAIN_OPTIMIZER,
-        outcome="OUTCOME []",
-    ),
-    Canary(
-        mends=("wrapping_is_not_saved",),
-        shows="an optimizer keeps nothing in the assets of a file",
-        program=stock.NO_ASSETS,
-        outcome="OUTCOME [False, False]",
-    ),
-    Canary(
         mends=("endless_data_without_steps",),
         shows="an epoch of endless data does not end",
         program=stock.ENDLESS_DATA,
-        outcome="OUTCOME True",
-    ),
-    Canary(
-        mends=(),
-        shows="each launcher of collectives has an order of its own",
-        program=stock.LAUNCHERS,
         outcome="OUTCOME True",
     ),
     Canary(

@@ -234,3 +234,43 @@ names = ("_group_key", "_group_size", "_collective_keys", "_device", "_options")
 another = type(launcher)(*(getattr(launcher, name) for name in names))
 outcome(lambda: another._ordering_token is not launcher._ordering_token)
 """
+
+# The canaries that either Keras, or TensorFlow under it, has in common.
+COMMON = (
+    Canary(
+        mends=("convolution_of_no_rows",),
+        shows="a convolution of no rows has the shape of its input",
+        program=CONVOLUTION_OF_NO_ROWS,
+        outcome=CONVOLUTION_OF_NO_ROWS_OUTCOME,
+    ),
+    Canary(
+        mends=("device_iterators_end_late",),
+        shows="a thread tunes what each device reads through",
+        program=TUNED_DEVICE_DATASETS,
+        outcome="OUTCOME [True, True]",
+    ),
+    Canary(
+        mends=("one_cpu_for_each_worker",),
+        shows="a worker without GPUs trains on one of its logical CPUs",
+        program=ONE_CPU_FOR_EACH_WORKER,
+        outcome="OUTCOME 1",
+    ),
+    Canary(
+        mends=("compression_needs_its_optimizer",),
+        shows="compile leaves the optimizer as it is",
+        program=PLAIN_OPTIMIZER,
+        outcome="OUTCOME []",
+    ),
+    Canary(
+        mends=("wrapping_is_not_saved",),
+        shows="an optimizer keeps nothing in the assets of a file",
+        program=NO_ASSETS,
+        outcome="OUTCOME [False, False]",
+    ),
+    Canary(
+        mends=(),
+        shows="each launcher of collectives has an order of its own",
+        program=LAUNCHERS,
+        outcome="OUTCOME True",
+    ),
+)

@@ -1,10 +1,8 @@
 from __future__ import annotations
 
 import io
-import logging
 import os
 import re
-import time
 import types
 from pathlib import Path
 
@@ -108,13 +106,6 @@ def test_a_worker_that_is_not_the_chief_takes_part_and_keeps_nothing(tmp_path):
     save_model(model, str(tmp_path / "model.keras"))
     assert len(model.saved) == 1
     assert os.listdir(tmp_path) == []
-
-
-def test_the_only_process_is_the_chief():
-    for name in ("one_device", "mirrored", "central_storage", "multi_worker_mirrored"):
-        assert is_chief(create_strategy(name))
-    assert is_chief(types.SimpleNamespace(extended=object()))
-    assert not is_chief(Follower.distribute_strategy)
 
 
 CHIEF = Failing.distribute_strategy
@@ -255,17 +246,6 @@ def test_an_action_returns_what_every_worker_says_or_raises(two_workers):
         run_on_every_worker(CHIEF, lambda: (1, 2), width=2, to="count")
     with pytest.raises(ZeroDivisionError):
         run_on_every_worker(CHIEF, lambda: (1 // 0, 2), width=2, to="count")
-
-
-def test_a_wait_says_what_it_waits_for(monkeypatch, caplog):
-    logger = logging.getLogger("tests.waiting")
-    monkeypatch.setattr(workers, "get_logger", lambda: logger)
-    monkeypatch.setattr(workers, "_PATIENCE_SECONDS", 0.05)
-    with caplog.at_level(logging.WARNING), workers.saying_what_it_waits_for("save 'model.keras'"):
-        deadline = time.monotonic() + 5
-        while not caplog.messages and time.monotonic() < deadline:
-            time.sleep(0.01)
-    assert "for every worker to save 'model.keras': all of them have to call it" in caplog.messages[0]
 
 
 def test_a_model_of_one_worker_has_no_workers():

@@ -55,11 +55,15 @@ def _is_endless(data: Any) -> bool:
     """Returns whether a dataset repeats without end, as far as it says."""
     if hasattr(data, "repeats"):
         return bool(data.repeats)
-    cardinality = getattr(data, "cardinality", None)
-    if cardinality is None or not isinstance(data, (tf.data.Dataset, tf.distribute.DistributedDataset)):
+    if not isinstance(data, (tf.data.Dataset, tf.distribute.DistributedDataset)) or not tf.executing_eagerly():
         return False
-    found = cardinality() if callable(cardinality) else cardinality
-    return bool(tf.executing_eagerly() and int(found) == tf.data.INFINITE_CARDINALITY)
+    try:
+        # A method of datasets, an attribute of distributed datasets.
+        found = data.cardinality() if callable(data.cardinality) else data.cardinality
+    except ValueError:
+        # On parameter servers the workers have not built the dataset yet.
+        return False
+    return int(found) == tf.data.INFINITE_CARDINALITY
 
 
 MEND = Mend(

@@ -25,17 +25,13 @@ from tfdist.keras_compat.mend import Mend
 from tfdist.keras_compat.optimizers.hooked import hook_of
 from tfdist.keras_compat.optimizers.keras3 import apply_with_hook, build_once
 from tfdist.keras_compat.optimizers.summed_gradients import is_summed, summed
+from tfdist.keras_compat.replicas import on_several_replicas
 
 
 def _defect_present() -> bool:
     from keras.src.backend.tensorflow.optimizer import TFOptimizer
 
     return "_all_reduce_sum_gradients" in inspect.getsource(TFOptimizer._backend_update_step)
-
-
-def _on_several_replicas() -> bool:
-    context = tf.distribute.get_replica_context()
-    return context is not None and context.num_replicas_in_sync > 1
 
 
 def _apply_summed(stock: Callable) -> Callable:
@@ -45,7 +41,7 @@ def _apply_summed(stock: Callable) -> Callable:
         hook = hook_of(self)
         if hook is not None:
             return apply_with_hook(self, hook, functools.partial(stock, self), grads, trainable_variables)
-        if not _on_several_replicas():
+        if not on_several_replicas():
             return stock(self, grads, trainable_variables)
         variables = None if trainable_variables is None else list(trainable_variables)
         if not self.built and variables is not None:

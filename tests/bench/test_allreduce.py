@@ -37,11 +37,11 @@ def test_two_workers_measure_what_they_send(children, tmp_path):
     whole, packed, half = found["rows"][3:]
     for row in (whole, packed, half):
         assert row["busbw"] == pytest.approx(row["algbw"]) == pytest.approx(row["size"] / row["seconds"])
-    # With two workers each sends its tensor once; everything else on the loopback interface is counted too.
+    # Each of the two workers sends its tensor once. All other traffic on the loopback interface is counted too.
     assert whole["wire"] > packed["ring"]
     assert packed["wire"] > packed["ring"] == 1 << 18
     assert half["wire"] > packed["ring"] / 2
-    assert "recommended: bytes_per_pack=" not in finished.out  # The smallest pack, 512K, is larger than 256K.
+    assert "recommended: bytes_per_pack=" not in finished.out  # The smallest pack, 512K, is larger than the tensor.
     assert "plain TCP around the ring of workers: " in finished.out
     assert (tmp_path / "out" / "allreduce.png").exists()
 

@@ -35,7 +35,7 @@ def test_the_table_shows_every_number():
     assert line in printed(ROWS)
 
 
-def test_the_table_of_one_replica_has_no_share_of_a_ring():
+def test_the_table_of_one_replica_has_no_ratio_to_the_bytes_of_a_ring():
     assert ["1M", "auto", "tensorflow", "20.97", "50.0", "0.0", "0.00", "1,572,864"] in printed(
         [{**ROWS[0], "busbw": 0.0, "ring": 0.0}]
     )

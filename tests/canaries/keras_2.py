@@ -26,26 +26,26 @@ recorder = keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs:
 model.fit(data(), verbose=0, callbacks=[recorder])
 outcome(lambda: losses[0])
 """,
-        # The loss of zeros against ones is 1.
+        # The loss of predictions of 0 for targets of 1 is 1.
         outcome="[worker 0] OUTCOME 2.0",
         launch=("--workers", "2"),
     ),
     Canary(
         mends=("loss_divided_by_replicas_keras2",),
-        shows="replicas with other numbers of rows count alike",
+        shows="replicas with different numbers of rows have the same weight",
         program=stock.UNEVEN_LAST_BATCH,
         outcome=stock.UNEVEN_LAST_BATCH_OUTCOME,
     ),
     Canary(
         mends=("batch_statistics_read_locally",),
-        shows="each replica predicts by statistics of its own",
+        shows="each replica predicts with statistics of its own",
         program="""
 strategy = mirrored()
 with strategy.scope():
     model = keras.Sequential([keras.layers.Input((1,)), keras.layers.BatchNormalization(momentum=0.0)])
 batches = on_each_replica(lambda replica: tf.fill([2, 1], float(replica)))
 strategy.run(lambda batch: model(batch, training=True), args=(batches,))
-# The same row for both replicas.
+# Both replicas get the same row.
 first, second = model.predict(np.zeros([2, 1], "float32"), batch_size=2, verbose=0)[:, 0]
 outcome(lambda: bool(abs(first - second) < 0.1))
 """,
@@ -53,7 +53,7 @@ outcome(lambda: bool(abs(first - second) < 0.1))
     ),
     Canary(
         mends=("statistics_of_an_empty_replica",),
-        shows="a replica without rows does not take over synchronized statistics",
+        shows="a replica without rows does not update its synchronized statistics",
         program="""
 strategy = mirrored()
 with strategy.scope():
@@ -63,12 +63,12 @@ batches = on_each_replica(lambda replica: tf.ones([replica, 1]))
 strategy.run(lambda batch: layer(batch, training=True), args=(batches,))
 outcome(lambda: round(float(layer.moving_mean.numpy()[0]), 3))
 """,
-        # The only row is 1.
+        # The only row is 1, so the mean of the global batch is 1.
         outcome="OUTCOME 0.5",
     ),
     Canary(
         mends=("statistics_of_an_empty_replica",),
-        shows="statistics of no rows on central storage are not a number",
+        shows="a replica without rows makes the statistics on central storage NaN",
         program="""
 strategy = central_storage()
 with strategy.scope():
@@ -137,9 +137,9 @@ outcome(lambda: bool(model.fit(data(), verbose=0)))
     ),
     Canary(
         mends=("endless_data_without_steps",),
-        shows="endless data that says its steps is refused",
+        shows="endless data with the attribute steps_per_epoch is refused",
         program=stock.ENDLESS_DATA,
-        # Refused, even if the data says its steps.
+        # Keras refuses the data although it has the attribute steps_per_epoch.
         outcome="OUTCOME raised ValueError",
     ),
 )

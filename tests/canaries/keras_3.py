@@ -9,7 +9,7 @@ CANARIES = (
     *stock.COMMON,
     Canary(
         mends=("symbolic_build_averages_data",),
-        shows="building a model averages strings",
+        shows="building a model averages input data, and fails on strings",
         program="""
 strategy = mirrored()
 with strategy.scope():
@@ -24,14 +24,14 @@ outcome(lambda: bool(model.fit(words, verbose=0)))
     ),
     Canary(
         mends=("steps_counted_by_each_worker",),
-        shows="a local number of batches is taken for the steps of a distributed dataset",
+        shows="the batches of one worker are counted as the steps of a distributed dataset",
         program="""
 from keras.src.trainers.data_adapters.tf_dataset_adapter import TFDatasetAdapter
 strategy = mirrored()
 batches = strategy.distribute_datasets_from_function(lambda context: tf.data.Dataset.from_tensor_slices(x).batch(2))
 outcome(lambda: TFDatasetAdapter(batches).num_batches)
 """,
-        # There are 2 steps, of a batch for each replica.
+        # The 4 batches make 2 steps, since each step takes one batch for each replica.
         outcome="OUTCOME 4",
     ),
     Canary(
@@ -71,25 +71,25 @@ outcome(lambda: bool(model.fit(data(), verbose=0)))
     ),
     Canary(
         mends=("steps_fail_in_a_loop",),
-        shows="a step without data counts",
+        shows="a step without data is counted",
         program="""
 strategy = mirrored()
 model = model_of()
 model.fit(strategy.distribute_datasets_from_function(lambda context: data().unbatch().batch(2)), verbose=0)
 outcome(lambda: int(model.optimizer.iterations.numpy()))
 """,
-        # After 2 steps.
+        # There is data for 2 steps.
         outcome="OUTCOME 3",
     ),
     Canary(
         mends=("loss_divided_by_replicas",),
-        shows="replicas with other numbers of rows count alike",
+        shows="replicas with different numbers of rows have the same weight",
         program=stock.UNEVEN_LAST_BATCH,
         outcome=stock.UNEVEN_LAST_BATCH_OUTCOME,
     ),
     Canary(
         mends=("losses_shared_by_replicas",),
-        shows="a replica has the losses of another",
+        shows="a replica reads the losses of another replica",
         program="""
 class Penalty(keras.layers.Layer):
     def call(self, inputs):
@@ -111,7 +111,7 @@ def loss(batch):
 losses = strategy.run(loss, args=(on_each_replica(lambda replica: tf.constant([float(replica)])),))
 outcome(lambda: [float(one) for one in strategy.experimental_local_results(losses)])
 """,
-        # The first one's is 0.
+        # The loss of the first replica is 0.
         outcome="OUTCOME [1.0, 1.0]",
     ),
     Canary(
@@ -126,12 +126,12 @@ with strategy.scope():
 strategy.run(lambda: optimizer.apply([tf.constant(1.0)], [weight]))
 outcome(lambda: float(weight.numpy()))
 """,
-        # The sum of 1 and 1, clipped, would move it by 1.
+        # Clipping the sum of the two gradients would move the weight by 1.
         outcome="OUTCOME -2.0",
     ),
     Canary(
         mends=("gradients_used_before_the_sum",),
-        shows="an infinity of the second replica is applied",
+        shows="an infinite gradient of the second replica is applied",
         program="""
 strategy = mirrored()
 with strategy.scope():
@@ -168,12 +168,12 @@ batches = on_each_replica(lambda replica: tf.fill([2, 1], float(replica)))
 strategy.run(lambda batch: layer(batch, training=True), args=(batches,))
 outcome(lambda: float(np.asarray(layer.moving_mean.numpy())[0]))
 """,
-        # The average would be 0.5.
+        # The average over the replicas would be 0.5.
         outcome="OUTCOME 0.0",
     ),
     Canary(
         mends=("batch_statistics_stay_local",),
-        shows="batch statistics of no rows are not a number",
+        shows="batch statistics of a replica without rows are NaN",
         program="""
 strategy = mirrored()
 with strategy.scope():
@@ -187,7 +187,7 @@ outcome(lambda: float(np.asarray(layer.moving_mean.numpy())[0]))
     ),
     Canary(
         mends=("counter_update_is_read_then_assign",),
-        shows="counters are read then assigned",
+        shows="a counter is read and then assigned",
         program="""
 strategy = central_storage()
 with strategy.scope():
@@ -196,7 +196,7 @@ for _ in range(2):
     strategy.run(lambda: metric.update_state(tf.constant([1.0])))
 outcome(lambda: float(metric.total.numpy()))
 """,
-        # 4 updates of 1: the old value is added once for each replica.
+        # The metric gets 4 updates of 1, but each step adds the old value once for each replica.
         outcome="OUTCOME 6.0",
     ),
     Canary(
@@ -221,7 +221,7 @@ outcome(lambda: float(metric.total.numpy()))
     ),
     Canary(
         mends=("orbax_knows_one_replica",),
-        shows="OrbaxCheckpoint takes the optimizer's counter for a number",
+        shows="OrbaxCheckpoint cannot convert the step counter of a mirrored optimizer",
         program="""
 strategy = mirrored()
 model = model_of()
@@ -242,7 +242,7 @@ model = model_of()
 model._initial_epoch = 2
 outcome(lambda: [len(model.fit(data(), epochs=3, verbose=0).epoch) for _ in range(2)])
 """,
-        # Of 3 epochs the second call of fit makes 1 as well.
+        # The second call of fit also trains only 1 of its 3 epochs.
         outcome="OUTCOME [1, 1]",
     ),
 )

@@ -1,4 +1,4 @@
-"""What a canary is, how it runs, and the programs in which both Kerases show the same defect."""
+"""The class Canary, and the programs that show the same defect in Keras 2 and in Keras 3."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ x, y = np.ones([8, 4], "float32"), np.ones([8, 1], "float32")
 
 
 def data():
-    # Made after the strategy, which must be the first to touch TensorFlow.
+    # A strategy must be created before TensorFlow starts, so the data is made after it.
     return tf.data.Dataset.from_tensor_slices((x, y)).batch(4)
 
 
@@ -38,7 +38,7 @@ def central_storage():
 
 
 def on_each_replica(function):
-    # What each of two replicas gets: function(0), function(1).
+    # Gives function(0) to the first replica and function(1) to the second.
     return strategy.experimental_distribute_values_from_function(
         lambda context: function(context.replica_id_in_sync_group)
     )
@@ -61,14 +61,14 @@ def outcome(function):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Canary:
-    """A program that runs stock TensorFlow and Keras, and what it says as long as they have the defect.
+    """A program for stock TensorFlow and Keras, and the line that it prints as long as they have a defect.
 
     Attributes:
-        mends: the mends that are for the defect.
-        shows: what goes wrong; the name of the test.
-        program: what follows PRELUDE; it calls `outcome`.
-        outcome: the line that is printed.
-        launch: the arguments of `tfdist launch`, if one process does not show it.
+        mends: the names of the mends for the defect.
+        shows: the defect in a few words, which are the id of the test.
+        program: the code after PRELUDE; it calls `outcome`.
+        outcome: the line that the program prints.
+        launch: the arguments of `tfdist launch` for a defect that only a cluster shows; empty runs one process.
     """
 
     mends: tuple[str, ...]
@@ -78,7 +78,7 @@ class Canary:
     launch: tuple[str, ...] = ()
 
     def lines(self, folder: Path) -> list[str]:
-        """Runs the program and returns the lines that say OUTCOME."""
+        """Runs the program and returns the lines that contain OUTCOME."""
         (folder / "canary.py").write_text(PRELUDE + self.program)
         if self.launch:
             ended = launch(*self.launch, "--", "canary.py", cwd=folder, deadline_seconds=120)
@@ -87,7 +87,8 @@ class Canary:
         return [line.rstrip() for line in ended.text.splitlines() if "OUTCOME" in line]
 
 
-# The last batch has 2 rows on the first replica and 1 on the other; only the last row pulls at the weight.
+# In the last batch, the first replica has 2 rows and the second has 1. Only this last row has a target other than 0,
+# so only it changes the weight.
 UNEVEN_LAST_BATCH = """
 strategy = mirrored()
 with strategy.scope():
@@ -99,10 +100,10 @@ batches = tf.data.Dataset.from_tensor_slices((np.ones([7, 1], "float32"), target
 model.fit(batches, verbose=0)
 outcome(lambda: round(float(model.get_weights()[0][0, 0]), 3))
 """
-# The mean of 3 rows would move it by 2.
+# The mean over the 3 rows would move the weight by 2.
 UNEVEN_LAST_BATCH_OUTCOME = "OUTCOME 3.0"
 
-# On a CPU, with oneDNN.
+# The defect appears on a CPU with oneDNN.
 CONVOLUTION_OF_NO_ROWS = """
 layer = keras.layers.Conv2D(3, 3)
 layer.build((None, 8, 8, 2))
@@ -115,7 +116,7 @@ def channels(rows):
 
 outcome(lambda: channels(tf.zeros([0, 8, 8, 2])).numpy().tolist())
 """
-# The shape of the input, not [0, 6, 6, 3].
+# The program prints the shape of the input. The right shape is [0, 6, 6, 3].
 CONVOLUTION_OF_NO_ROWS_OUTCOME = "OUTCOME [0, 8, 8, 2]"
 
 JIT_COMPILE = """
@@ -125,7 +126,7 @@ model.compile("sgd", "mse", jit_compile=True)
 outcome(lambda: bool(model.fit(data(), verbose=0)))
 """
 
-# Whether tf.data is to tune what only hands on batches to each of two devices.
+# Prints whether tf.data tunes the dataset of each of two devices, which only passes batches on.
 TUNED_DEVICE_DATASETS = """
 from tensorflow.python.data.ops import multi_device_iterator_ops
 strategy = mirrored()
@@ -156,12 +157,13 @@ try:
     model.fit(data(), verbose=0)
     print("OUTCOME trained", flush=True)
 except Exception:
-    # Which of the workers' errors comes first is open.
+    # The error of either worker may come first, so its type is not printed.
     print("OUTCOME raised", flush=True)
 os._exit(0)
 """
 
-# What each worker has written, of files that one is enough to write; a name of its own where two would collide.
+# Prints which files each worker has written, although one worker is enough for all of them. The rank is in the name of
+# each file that the workers would otherwise write at the same place.
 FILES_OF_EACH_WORKER = """
 opened = []
 sys.addaudithook(lambda event, args: opened.append(str(args[0])) if event == "open" and "w" in str(args[1]) else None)
@@ -181,7 +183,7 @@ def begin(name, callback, path):
 
 begin("csv", keras.callbacks.CSVLogger(f"{rank}.csv"), f"{rank}.csv")
 if hasattr(keras, "ops"):
-    # Keras 2 sends these elsewhere.
+    # On workers other than the chief, Keras 2 writes the files of these callbacks to other folders.
     begin("board", keras.callbacks.TensorBoard(f"board-{rank}"), f"board-{rank}/train")
     begin("backup", keras.callbacks.BackupAndRestore(f"backup-{rank}"), f"backup-{rank}/training_metadata.json")
 outcome(lambda: " ".join(written))
@@ -193,24 +195,25 @@ logical_cpus(2)
 outcome(lambda: tf.distribute.MultiWorkerMirroredStrategy().num_replicas_in_sync)
 """
 
-# What compile leaves of an optimizer, whatever the strategy was asked for.
+# Prints the attributes of tfdist that an optimizer has after compile. Stock Keras adds none.
 PLAIN_OPTIMIZER = """
 strategy = mirrored()
 strategy._tfdist_all_reduce = None
 outcome(lambda: [name for name in vars(model_of().optimizer) if "tfdist" in name])
 """
 
-# The seconds that a sum over workers may take, unless a strategy is asked for another number.
+# Prints the default time limit of a sum over workers.
 NO_DEADLINE = """
 outcome(lambda: tf.distribute.experimental.CommunicationOptions().timeout_seconds)
 """
 
-# Whether a class of Keras has what a file could be kept in.
+# Prints whether optimizers of Keras have the methods that save and load assets of a model file.
 NO_ASSETS = """
 outcome(lambda: [hasattr(keras.optimizers.Optimizer, name) for name in ("save_assets", "load_assets")])
 """
 
-# Data without end: an epoch that is told no steps goes on.
+# Trains on endless data that has the attribute steps_per_epoch, without the argument steps_per_epoch of fit. Prints
+# whether the epoch goes on after 20 steps.
 ENDLESS_DATA = """
 class Stop(keras.callbacks.Callback):
     def on_train_batch_end(self, batch, logs=None):
@@ -226,7 +229,7 @@ model = model_of()
 outcome(lambda: bool(model.fit(endless, verbose=0, callbacks=[stop])) and stop.batch > 20)
 """
 
-# The launchers that streams are made of: each orders its collectives by a token of its own.
+# Streams of the all-reduce are built from launchers. Prints whether each launcher has an ordering token of its own.
 LAUNCHERS = """
 strategy = tf.distribute.MultiWorkerMirroredStrategy()
 launcher = strategy.extended._cross_device_ops._launchers[0]
@@ -235,7 +238,7 @@ another = type(launcher)(*(getattr(launcher, name) for name in names))
 outcome(lambda: another._ordering_token is not launcher._ordering_token)
 """
 
-# The canaries that either Keras, or TensorFlow under it, has in common.
+# The canaries of defects that Keras 2 and Keras 3 share, or that TensorFlow has.
 COMMON = (
     Canary(
         mends=("convolution_of_no_rows",),
@@ -245,7 +248,7 @@ COMMON = (
     ),
     Canary(
         mends=("device_iterators_end_late",),
-        shows="a thread tunes what each device reads through",
+        shows="tf.data tunes the dataset of each device",
         program=TUNED_DEVICE_DATASETS,
         outcome="OUTCOME [True, True]",
     ),
@@ -257,19 +260,19 @@ COMMON = (
     ),
     Canary(
         mends=("compression_needs_its_optimizer",),
-        shows="compile leaves the optimizer as it is",
+        shows="compile does not change the optimizer",
         program=PLAIN_OPTIMIZER,
         outcome="OUTCOME []",
     ),
     Canary(
         mends=("wrapping_is_not_saved",),
-        shows="an optimizer keeps nothing in the assets of a file",
+        shows="an optimizer cannot save assets in a model file",
         program=NO_ASSETS,
         outcome="OUTCOME [False, False]",
     ),
     Canary(
         mends=(),
-        shows="each launcher of collectives has an order of its own",
+        shows="each launcher of collectives has an ordering token of its own",
         program=LAUNCHERS,
         outcome="OUTCOME True",
     ),

@@ -1,7 +1,7 @@
-"""Each guarded patch has a canary: it fails once upstream has mended the defect, so that the patch is taken out.
+"""Each guarded patch has a canary: a test that fails once upstream has fixed the defect. Then the patch is removed.
 
-Everything here runs stock TensorFlow and Keras, in processes of their own. The mend's own check must agree with what
-stock does.
+Each canary runs stock TensorFlow and Keras in processes of its own. In addition, the check `defect_present` of each
+mend must find the defect in the installed Keras.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ CANARIES = (keras_3 if KERAS_3 else keras_2).CANARIES
 
 
 @pytest.mark.parametrize("canary", CANARIES, ids=[canary.shows for canary in CANARIES])
-def test_in_stock_keras(canary: Canary, tmp_path: Path) -> None:
+def test_stock_keras_has_the_defect(canary: Canary, tmp_path: Path) -> None:
     assert canary.outcome in canary.lines(tmp_path)
 
 

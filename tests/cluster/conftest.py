@@ -7,13 +7,13 @@ import threading
 
 import pytest
 
-# Far above what any test needs: only a hang reaches it, and then the test fails.
+# The seconds that a test may wait: far more than any test needs, so that only a hang reaches the limit.
 DEADLINE = 20.0
 
 
 @pytest.fixture
 def held_ports():
-    """Gives ports that stay free for the test: bound the way a launcher holds them, and not listening."""
+    """Gives ports that stay free for the test: each is bound as a launcher binds it, and nothing listens on it."""
     with contextlib.ExitStack() as stack:
 
         def hold(count=1):
@@ -30,7 +30,7 @@ def held_ports():
 
 @pytest.fixture
 def server():
-    """Opens servers that keep their connections, on a given port or any, as TensorFlow's do."""
+    """Opens servers on a given port or on any free port. Like TensorFlow's servers, they keep connections open."""
     with contextlib.ExitStack() as stack:
 
         def serve(port=0):
@@ -48,6 +48,6 @@ def background():
 
 
 @pytest.fixture(autouse=True)
-def no_thread_is_left():
+def every_thread_has_ended():
     yield
     assert [thread.name for thread in threading.enumerate() if thread.name.startswith("tfdist")] == []

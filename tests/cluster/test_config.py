@@ -33,7 +33,7 @@ def test_single_process():
 @pytest.mark.parametrize(
     ("jobs", "task_type", "task_index", "expected"),
     [
-        # jobs, task -> num_workers, is_chief, is_coordinator, address
+        # The expected values are num_workers, is_chief, is_coordinator and address.
         ({"worker": ["a:1"]}, "worker", 0, (1, True, False, "a:1")),
         (WORKERS, "worker", 0, (2, True, False, "a:1")),
         (WORKERS, "worker", 1, (2, False, False, "b:1")),
@@ -71,7 +71,7 @@ def test_roles(jobs, task_type, task_index, expected):
         (WORKERS, "evaluator", {}, True),
         ({"chief": ["c:1"], "worker": ["a:1"]}, "chief", {}, True),
         (PS, "ps", {}, True),
-        # A task that knows only its own address, and yet has index 1: there is a task with index 0.
+        # The task lists only its own address but has index 1, so there is a task with index 0 too.
         ({"worker": ["b:1"]}, "worker", {"worker": [1]}, True),
     ],
 )
@@ -90,7 +90,7 @@ def test_empty_jobs_are_left_out():
     assert make({**WORKERS, "ps": [], "chief": []}, "worker") == make(WORKERS, "worker")
 
 
-def test_it_is_a_value():
+def test_a_config_is_a_value():
     config = make(PS, "worker", 1)
     same = make(dict(reversed(PS.items())), "worker", 1)
     assert config == same
@@ -105,7 +105,7 @@ def test_it_is_a_value():
         config.task_index = 0
 
 
-def test_it_does_not_follow_the_mapping_it_was_made_from():
+def test_a_config_does_not_change_with_the_mapping_it_was_made_from():
     jobs = {"worker": ["a:1"]}
     config = make(jobs, "worker")
     jobs["worker"].append("b:1")
@@ -123,7 +123,7 @@ def test_sparse_job_keeps_the_real_indices():
     assert pickle.loads(pickle.dumps(config)) == config
 
 
-def test_worker_0_of_a_ps_cluster_is_no_chief_where_the_chief_is_not_listed():
+def test_worker_0_of_a_ps_cluster_that_lists_no_chief_is_not_the_chief():
     assert not make({"worker": ["b:1"], "ps": ["p:1"]}, "worker", 0, indices={"worker": [0]}).is_chief
 
 
@@ -255,7 +255,7 @@ BAD = [
 
 
 @pytest.mark.parametrize(("jobs", "task", "message"), BAD)
-def test_refuses(jobs, task, message):
+def test_jobs_and_tasks_that_do_not_fit_are_refused(jobs, task, message):
     with pytest.raises(ValueError) as caught:
         make(jobs, *task)
     assert str(caught.value) == message
@@ -267,7 +267,7 @@ def test_refuses_indices_that_do_not_fit(own):
         make(WORKERS, "worker", 1, indices={"worker": own})
 
 
-def test_refuses_indices_of_no_job_and_indices_that_are_none():
+def test_refuses_indices_of_an_unknown_job_and_indices_that_are_not_integers():
     with pytest.raises(ValueError, match=r"each address of cluster\.ps"):
         make(WORKERS, "worker", indices={"ps": [1]})
     with pytest.raises(ValueError, match=r"the indices of cluster\.worker to be an integer .* received True"):

@@ -16,7 +16,7 @@ MODULES = [
 ]
 
 
-def test_importing_it_imports_neither_tensorflow_nor_the_launcher():
+def test_importing_the_cluster_package_imports_neither_tensorflow_nor_the_launcher():
     code = (
         f"import sys, importlib\nfor name in {MODULES!r}: importlib.import_module(name)\n"
         "unwanted = {'tensorflow', 'keras', 'tf_keras', 'numpy', 'tfdist.launch'} & set(sys.modules)\n"

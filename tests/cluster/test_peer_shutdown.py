@@ -60,7 +60,7 @@ def test_a_server_that_never_appears_is_a_timeout(held_ports):
     )
 
 
-def test_a_coordinator_that_still_waits_for_its_peers_is_not_seen_yet(held_ports, background):
+def test_a_coordinator_that_still_waits_for_its_peers_has_not_appeared_yet(held_ports, background):
     chief, worker, ps = held_ports(3)
     config = ClusterConfig(
         jobs={
@@ -85,7 +85,7 @@ def test_a_coordinator_that_still_waits_for_its_peers_is_not_seen_yet(held_ports
         assert chief_waits.result(DEADLINE) is None
 
 
-def test_only_misses_in_a_row_count(monkeypatch):
+def test_only_consecutive_misses_count(monkeypatch):
     down = "connection refused"
     replies = [down, None, down, down, None, down, down, down]
     monkeypatch.setattr(peer_shutdown, "probe_address", lambda *args, **kwargs: replies.pop(0))
@@ -99,6 +99,6 @@ def test_refuses_numbers_that_are_not_positive(name):
         wait_until_gone("a:1", **{"appear_timeout_seconds": 1.0, name: 0})
 
 
-def test_refuses_what_is_no_address():
+def test_refuses_a_text_that_is_not_an_address():
     with pytest.raises(ValueError, match="add the port"):
         wait_until_gone("localhost", appear_timeout_seconds=1.0)

@@ -43,7 +43,7 @@ def short_linger(monkeypatch):
 
 
 def wait_then_serve(config, together):
-    """What a task does: it waits, then TensorFlow's server takes its port over."""
+    """Does what a task does: waits for its peers, then opens a server on its port, as TensorFlow would."""
     wait_for_peers(config, timeout_seconds=DEADLINE)
     host, _, port = config.address.rpartition(":")
     with socket.create_server((host, int(port))):
@@ -182,7 +182,7 @@ def test_a_connection_makes_the_missing_peers_be_probed_again_at_once(held_ports
     assert wait.result(DEADLINE) is None
 
 
-def test_it_goes_on_answering_for_the_last_peer(held_ports, background, server, monkeypatch):
+def test_a_task_that_has_reached_all_peers_answers_them_a_little_longer(held_ports, background, server, monkeypatch):
     monkeypatch.setattr(peer_startup, "_LINGER_SECONDS", 0.5)
     (own,), (peer, port) = held_ports(), server()
     wait = background(wait_for_peers, cluster([own, port], host="127.0.0.1"), timeout_seconds=DEADLINE)
@@ -229,7 +229,7 @@ def test_all_missing_peers_are_named_in_one_sentence(held_ports, server):
     )
 
 
-def test_a_resolver_that_hangs_does_not_hold_the_deadline_up(held_ports, monkeypatch):
+def test_a_resolver_that_hangs_does_not_delay_the_deadline(held_ports, monkeypatch):
     ports, release = held_ports(1), threading.Event()
 
     def hangs(*args, **kwargs):
@@ -246,7 +246,7 @@ def test_a_resolver_that_hangs_does_not_hold_the_deadline_up(held_ports, monkeyp
             thread.join(DEADLINE)
 
 
-def test_an_own_port_that_is_taken_is_refused(server):
+def test_a_task_whose_own_port_is_taken_is_refused(server):
     _, port = server()
     with pytest.raises(PortInUseError, match=f"worker 0 expected port {port} to be free"):
         wait_for_peers(cluster([port]), timeout_seconds=DEADLINE)
@@ -262,7 +262,7 @@ def test_reports_are_short_for_many_peers(held_ports):
 
 
 @pytest.mark.parametrize("outcome", ["reached", "timeout", "log"])
-def test_nothing_is_left_open(held_ports, server, outcome):
+def test_no_file_descriptor_and_no_thread_stays_open(held_ports, server, outcome):
     ports = held_ports(2)
     if outcome == "reached":
         server(ports[1])

@@ -10,23 +10,23 @@ from tfdist.cluster import probe
 FAST = 5.0
 
 
-def test_somebody_listens(server):
+def test_a_server_that_listens_answers(server):
     _, port = server()
     assert probe.probe_address(f"127.0.0.1:{port}", timeout_seconds=FAST) is None
     assert probe.probe_address(f"localhost:{port}", timeout_seconds=FAST) is None
 
 
-def test_nobody_listens(held_ports):
+def test_a_port_that_nobody_listens_on_refuses_the_connection(held_ports):
     (port,) = held_ports()
     assert probe.probe_address(f"127.0.0.1:{port}", timeout_seconds=FAST) == "connection refused"
     assert probe.probe_address(f"localhost:{port}", timeout_seconds=FAST) == "connection refused"
 
 
-def test_a_name_no_resolver_takes():
+def test_a_name_that_no_resolver_accepts_does_not_resolve():
     assert probe.probe_address("a..b:2222", timeout_seconds=FAST) == "name does not resolve"
 
 
-def test_a_name_the_resolver_does_not_know(monkeypatch):
+def test_a_name_that_the_resolver_does_not_know_does_not_resolve(monkeypatch):
     def unknown(*args, **kwargs):
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
@@ -51,13 +51,13 @@ class FakeConnection(socket.socket):
         (ConnectionResetError(errno.ECONNRESET, "x"), None),
     ],
 )
-def test_reasons(monkeypatch, outcome, reason):
+def test_an_error_of_connect_becomes_a_reason(monkeypatch, outcome, reason):
     monkeypatch.setattr(FakeConnection, "outcome", outcome, raising=False)
     monkeypatch.setattr(probe.socket, "socket", FakeConnection)
     assert probe.probe_address("127.0.0.1:1", timeout_seconds=FAST) == reason
 
 
-def test_a_refusal_says_more_than_a_family_without_a_route(held_ports, monkeypatch):
+def test_a_refused_connection_is_reported_rather_than_a_missing_route(held_ports, monkeypatch):
     (port,) = held_ports()
 
     class NoIpv6(socket.socket):
@@ -81,13 +81,13 @@ def test_the_second_address_of_a_name_is_tried(server, held_ports, monkeypatch):
     assert probe.probe_address("two:1", timeout_seconds=FAST) is None
 
 
-def test_a_connection_to_itself_is_no_answer(held_ports, monkeypatch):
+def test_a_probe_that_connects_to_itself_is_not_an_answer(held_ports, monkeypatch):
     (port,) = held_ports()
     connected = []
 
     class SamePort(socket.socket):
         def connect(self, address):
-            # What the kernel does by chance when the port lies in the ephemeral range.
+            # The kernel may choose this local port by chance if it is in the ephemeral range.
             self.bind(address)
             super().connect(address)
             connected.append(self.getpeername())
@@ -95,7 +95,7 @@ def test_a_connection_to_itself_is_no_answer(held_ports, monkeypatch):
     monkeypatch.setattr(probe.socket, "socket", SamePort)
     assert probe.probe_address(f"127.0.0.1:{port}", timeout_seconds=FAST) == "connection refused"
     assert connected == [("127.0.0.1", port)]
-    # And it leaves nothing behind that would keep the port from the task it belongs to.
+    # After the probe, the task that owns the port can still bind it.
     monkeypatch.undo()
     with socket.socket() as owner:
         owner.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -103,7 +103,7 @@ def test_a_connection_to_itself_is_no_answer(held_ports, monkeypatch):
         owner.listen()
 
 
-def test_staying_open_is_told_from_closing_at_once(server, background):
+def test_a_connection_that_stays_open_is_distinguished_from_one_that_is_closed_at_once(server, background):
     opened, port = server()
     address = f"127.0.0.1:{port}"
     assert probe.probe_address(address, timeout_seconds=FAST, must_stay_open=True) is None

@@ -37,7 +37,7 @@ def test_peers_reach_the_port_by_ipv6_and_ipv4(held_ports):
 
 
 @pytest.mark.parametrize("number", [errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL])
-def test_a_machine_without_ipv6(held_ports, monkeypatch, number):
+def test_on_a_machine_without_ipv6_a_task_listens_on_ipv4(held_ports, monkeypatch, number):
     (port,) = held_ports()
 
     class Ipv4Only(socket.socket):
@@ -106,7 +106,7 @@ def test_a_port_that_somebody_listens_on_is_refused(host):
     assert (str(again), again.errno) == (str(caught.value), errno.EADDRINUSE)
 
 
-def test_a_port_without_the_right_to_it_is_refused(monkeypatch):
+def test_a_port_that_the_process_may_not_use_is_refused(monkeypatch):
     class Forbidden(socket.socket):
         def bind(self, address):
             raise OSError(errno.EACCES, "Permission denied")

@@ -1,9 +1,9 @@
 """Compares distribute_files with the fastest handwritten tf.data pipeline, and measures the cost of a restart.
 
-Runs alternate between the two. The program prints the median records per second of each and their ratio. Then it
-prints how long it takes to start at the last tenth of an epoch and read it, relative to reading the whole epoch. For
-this second part the data is repeated until an epoch takes about half a minute, because every start takes a second or
-two and fills the shuffle buffer with 10,000 records.
+Runs alternate between the two pipelines. The program prints the median records per second of each pipeline, and their
+ratio. Then it prints how long it takes to start at the last tenth of an epoch and read this tenth, relative to reading
+the whole epoch. For this second part the data is repeated until an epoch takes about half a minute, because every start
+takes a second or two and fills the shuffle buffer with 10,000 records.
 
     python benchmarks/input_pipeline.py
 """
@@ -37,7 +37,7 @@ def rate(work: Workload, batches: Iterator[Any], steps: int) -> float:
 
 
 def seconds(strategy: Any, work: Workload, pattern: str, *, share: float) -> float:
-    """Returns the seconds that it takes to skip a share of an epoch and read the rest of it, including the start."""
+    """Returns the seconds to start a pipeline after a share of an epoch and read the rest of the epoch."""
     epoch = REPETITIONS[work.name] * work.records // work.batch
     step = int(epoch * share)
     begin = time.perf_counter()
@@ -50,7 +50,7 @@ def seconds(strategy: Any, work: Workload, pattern: str, *, share: float) -> flo
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--runs", type=int, default=5, help="number of alternating runs of each (default: 5)")
+    parser.add_argument("--runs", type=int, default=5, help="number of runs of each pipeline (default: 5)")
     parser.add_argument("--workload", action="append", choices=tuple(WORKLOADS), help="may be repeated (default: both)")
     arguments = parser.parse_args()
     strategy = tfdist.create_strategy("one_device")

@@ -1,9 +1,9 @@
 """Compares the accuracy of training with small and large batches: a small CNN on Fashion-MNIST, equal epochs.
 
-Each optimizer has the same tuning budget: four learning rates at a batch of 256 and four at 4096, with one seed, judged
-on 5,000 images that are held out of the training set. The other batches scale a tuned rate by the optimizer's rule:
-the rate of 256 for 32 and 1024, the rate of 4096 for 8192. The best rate is trained with all seeds and judged on the
-test set.
+Each method with a scaling rule has the same tuning budget: four learning rates at a batch size of 256 and four at 4096,
+with one seed, compared on 5,000 images that are held out of the training set. The rule scales the best rate at 256 for
+the batch sizes 32 and 1024, and the best rate at 4096 for 8192. The method without a rule uses the best of four rates
+at 256 for all batch sizes. Then each method is trained with the chosen rates and all seeds, and tested on the test set.
 
     python benchmarks/large_batch.py --output large-batch --write docs/large_batch.md
 
@@ -24,19 +24,19 @@ from pathlib import Path
 from typing import Any
 
 BATCHES = (32, 256, 1024, 4096, 8192)
-# The batch at which the rate of each batch is tuned.
+# The batch size at which the learning rate for each batch size is tuned.
 TUNED = {32: 256, 256: 256, 1024: 256, 4096: 4096, 8192: 4096}
 HELD_OUT = 5_000
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Method:
-    """An optimizer and the rule that adapts its learning rate to the batch.
+    """An optimizer and the rule that adapts its learning rate to the batch size.
 
     Attributes:
         optimizer: a name that create_optimizer knows.
-        rates: learning rates to try at a batch of 256.
-        rule: scaling of the rate with the batch, "linear" or "sqrt"; None uses the best rate of 256 for all batches.
+        rates: learning rates to try, stated for a batch size of 256.
+        rule: scaling of the rate with the batch size, "linear" or "sqrt"; None uses the best rate at 256 for all sizes.
         warmup_epochs: length of the linear warmup.
         weight_decay: weight decay of the optimizer.
         options: further arguments of create_optimizer.
@@ -168,7 +168,7 @@ class Runs:
                 self._known[result.pop("run")] = result
 
     def make(self, wanted: list[tuple[Any, ...]], jobs: int) -> None:
-        """Makes the training runs whose results are missing."""
+        """Trains with the settings whose results are missing."""
         missing = sorted({run for run in wanted if self._key(run) not in self._known}, key=lambda run: run[1:4])
         context = multiprocessing.get_context("spawn")
         # A process for each run, because TensorFlow does not free the memory of a run.
@@ -196,7 +196,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=40)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="number of parallel runs, each on one thread")
-    parser.add_argument("--write", type=Path, help="document whose table is replaced, between its markers")
+    parser.add_argument("--write", type=Path, help="document whose table, between its markers, is replaced")
     arguments = parser.parse_args()
     arguments.output.mkdir(parents=True, exist_ok=True)
     runs = Runs(arguments.output / "runs.jsonl")
@@ -220,7 +220,7 @@ def main() -> None:
         for batch in BATCHES
     }
     runs.make([run for seeds in final.values() for run in seeds], arguments.jobs)
-    # Mean and range of the accuracies of all seeds in per cent, and the chosen rate.
+    # The mean and the range of the accuracies of all seeds in per cent, and the chosen rate.
     results = {}
     for key, seeds in final.items():
         accuracies = [100 * runs[run]["test"] for run in seeds]
@@ -249,7 +249,7 @@ def table(results: dict[Any, Any], batches: tuple[int, ...]) -> str:
 
 
 def plot(results: dict[Any, Any], batches: tuple[int, ...], path: Path) -> None:
-    """Draws the test accuracy of every method over the batch."""
+    """Draws the test accuracy of every method over the batch size."""
     import matplotlib
 
     matplotlib.use("Agg")

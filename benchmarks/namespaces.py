@@ -1,6 +1,6 @@
 """Simulates several hosts on one machine: network namespaces, joined by veth pairs and a bridge, shaped by `tc tbf`.
 
-Needs Linux, root and iproute2. Every link is full duplex, as in a switched network: each direction has the given rate.
+It needs Linux, root and iproute2. Links are full duplex, as in a switched network: each direction has the given rate.
 
     with hosts(2, rate="1gbit") as machines:
         machines[0].popen([sys.executable, "-m", "tfdist.bench", ...])
@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-# Small, so that bursts do not raise the measured bandwidth, and large enough for a 64 KiB segment at 1 Gbit/s.
+# Small enough that bursts do not raise the measured bandwidth, and large enough for a 64 KiB segment at 1 Gbit/s.
 BURST = "256kb"
 LATENCY = "50ms"
 _ETC = Path("/etc/netns")
@@ -75,7 +75,7 @@ def hosts(count: int, *, rate: str | None) -> Iterator[list[Host]]:
         for i, host in enumerate(machines):
             port = f"port{i}"
             _run("ip", "netns", "add", host.namespace)
-            # `ip netns exec` uses this file as /etc/hosts: the machine's name resolves to the namespace's address.
+            # `ip netns exec` uses this file as /etc/hosts, so that the machine's name resolves to the host's address.
             folder = _ETC / host.namespace
             folder.mkdir(parents=True)
             (folder / "hosts").write_text(f"127.0.0.1 localhost\n{host.address} {socket.gethostname()}\n")

@@ -1,14 +1,14 @@
 """Measures the time that packs sent during backpropagation save, and the overhead of DistributedOptimizer.
 
-Two workers, each in a network namespace of its own (root, iproute2), in alternating runs:
-
     python benchmarks/overlap.py
 
+Each of two workers runs in its own network namespace, which needs root and iproute2. Runs alternate between the cases.
+
 The first part trains a network of equal layers on links of 1 Gbit/s: with gradients in packs, with gradients in one
-pack, and without any all-reduce, where both workers still compute at the same time. The difference between the last
-two is the time of the all-reduce. Two thirds of a step without all-reduce are backpropagation, which multiplies two
-matrices for each matrix product of the forward pass; --batch sets how long it takes. The second part compares
-DistributedOptimizer without options with the bare optimizer on unshaped links.
+pack, and without any all-reduce, where both workers still compute at the same time. The all-reduce takes the difference
+between a step with one pack and a step without all-reduce. Backpropagation takes two thirds of a step without
+all-reduce, because it computes two matrix products for each matrix product of the forward pass; --batch changes this
+time. The second part compares DistributedOptimizer without options with the bare optimizer on unshaped links.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ BARE = Contender(program="keras_worker.py", method="tfdist bare")
 
 
 def seconds(contender: Contender, data: Path, arguments: argparse.Namespace, *, rate: str | None) -> float:
-    """Returns the seconds of a step with a global batch that the two workers share."""
+    """Returns the seconds of a step of two workers."""
     options = [f"--batch={arguments.batch}", f"--steps={arguments.steps}", "--layers", *map(str, arguments.layers)]
     with hosts(2, rate=rate) as machines:
         return run(contender, sys.executable, machines, data, *options)[-1]["seconds"]

@@ -1,8 +1,8 @@
-"""Runs `tfdist bench allreduce` with workers in network namespaces whose links are shaped (root, iproute2).
+"""Runs `tfdist bench allreduce` with workers in network namespaces, whose links have a limited rate.
 
     python benchmarks/slow_allreduce.py --workers 2 --rate 1gbit -- --size 32M
 
-The options behind -- are passed to `tfdist bench allreduce`.
+The options after -- are passed to `tfdist bench allreduce`. The program needs root and iproute2.
 """
 
 from __future__ import annotations

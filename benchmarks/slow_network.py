@@ -1,10 +1,10 @@
 """Compares tfdist, plain TensorFlow, torch DDP and Horovod in data-parallel training over slow links.
 
-Every worker runs in a network namespace of its own, and `tc tbf` shapes its link (root, iproute2). Every contender
-trains a network of 5.8 million parameters on Fashion-MNIST from the same weights, with the records in the same order
-and one thread for each worker. The time and the bytes of a step are measured on every link. Accuracy is measured once,
-on unshaped links, because it does not depend on the link. The time to an accuracy is the number of steps to it, times
-the time of a step on the link.
+Every worker runs in its own network namespace, and `tc tbf` limits the rate of its link, which needs root and iproute2.
+Every contender trains a network of 5.8 million parameters on Fashion-MNIST from the same weights, with the records in
+the same order and one thread for each worker. The time and the bytes of a step are measured on every link. Accuracy is
+measured once, on unshaped links, because it does not depend on the link. The time to an accuracy is the number of steps
+to this accuracy, times the time of a step on the link.
 
     python benchmarks/slow_network.py --torch PYTHON --horovod PYTHON --write docs/communication.md
 
@@ -37,7 +37,7 @@ DEADLINE_SECONDS = 1800.0
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Contender:
-    """A way to train that is compared with the others.
+    """A training method that is compared with the others.
 
     Attributes:
         program: file name of the program in the folder contenders.
@@ -76,12 +76,12 @@ def run(contender: Contender, python: str, machines: list[Host], data: Path, *op
     Args:
         contender: which program to run.
         python: path of the interpreter.
-        machines: one for each worker.
+        machines: the hosts, one for each worker.
         data: file of the data set.
         *options: further arguments of the program.
 
     Raises:
-        RuntimeError: if a worker fails, or does not end in time; then all workers are killed.
+        RuntimeError: if a worker fails or does not end in time; all workers are then killed.
     """
     with tempfile.TemporaryDirectory() as folder:
         workers = []
@@ -142,11 +142,11 @@ class Results:
 
 
 def measure(arguments: argparse.Namespace, pythons: dict[str, str], results: Results, data: Path) -> None:
-    """Makes the measurements whose results are missing."""
+    """Measures everything whose result is missing."""
     chosen = {name: contender for name, contender in CONTENDERS.items() if pythons.get(contender.python)}
     for workers in arguments.workers:
         for rate in arguments.rate:
-            # Contenders take turns, so that other load on the machine affects all of them alike.
+            # Runs alternate between contenders, so that other load on the machine affects all of them alike.
             for number in range(arguments.runs):
                 for name, contender in chosen.items():
                     key = f"{name} | {workers} workers | {rate} | batch {arguments.batch} | run {number}"
@@ -219,7 +219,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=3, help="epochs of the training for accuracy; 0 for no training")
     parser.add_argument("--target", type=float, default=0.86, help="accuracy to which the time is measured")
     parser.add_argument("--output", type=Path, default=Path("slow-network"), help="folder for the results")
-    parser.add_argument("--write", type=Path, help="document whose tables are replaced, between its markers")
+    parser.add_argument("--write", type=Path, help="document whose tables, between its markers, are replaced")
     arguments = parser.parse_args()
     arguments.output.mkdir(parents=True, exist_ok=True)
     sys.path.insert(0, str(FOLDER.parent))

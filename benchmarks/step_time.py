@@ -1,8 +1,8 @@
 """Compares the step time of `fit` under a strategy of tfdist and under a bare tf.distribute strategy.
 
-Runs alternate between the two. The program prints the median step time of each run and the ratio of the medians.
-MirroredStrategy has two logical CPUs in one process, MultiWorkerMirroredStrategy has two processes. The comparison with
-the bare MultiWorkerMirroredStrategy needs Keras 2, because Keras 3 cannot train under it.
+Runs alternate between the two strategies. The program prints the median step time of each run and the ratio of the
+medians. MirroredStrategy has two logical CPUs in one process, MultiWorkerMirroredStrategy has two processes. The
+comparison with the bare MultiWorkerMirroredStrategy needs Keras 2, because Keras 3 cannot train under that strategy.
 
     python benchmarks/step_time.py
     TF_USE_LEGACY_KERAS=1 python benchmarks/step_time.py
@@ -92,7 +92,7 @@ def measure(kind: str, name: str) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--runs", type=int, default=5, help="number of alternating runs of each (default: 5)")
+    parser.add_argument("--runs", type=int, default=5, help="number of runs of each strategy (default: 5)")
     parser.add_argument("--strategy", choices=("mirrored", "multi_worker_mirrored"), default="mirrored")
     parser.add_argument("--program", choices=("tfdist", "bare"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()

@@ -1,8 +1,9 @@
-"""Compares the samples per second of two workers on this machine with one worker that has all CPUs.
+"""Compares the samples per second of two workers on this machine with those of one worker that has all CPUs.
 
-Runs alternate. The launcher divides the CPU threads among the workers; with `--threads-per-rank 0` it does not, and
-every worker starts as many threads as there are CPUs. The default model has few parameters, so that the CPUs limit the
-rate and not the network; `--model cnn` has a million parameters, which the two workers exchange in every step.
+Runs alternate between the cases. The launcher divides the CPU threads among the workers. In the third case,
+`--threads-per-rank 0`, it does not, and every worker starts as many threads as there are CPUs. The default model has
+few parameters, so that the CPUs limit the rate and not the network; `--model cnn` has a million parameters, whose
+gradients the two workers exchange in every step.
 
     python benchmarks/two_workers.py
 """
@@ -26,7 +27,7 @@ FLAGS = ("--data=synthetic", "--image_shape=48,48,3", "--num_classes=4", "--glob
 
 
 def convolutions(*, image_shape: tuple[int, int, int], num_classes: int):
-    """Returns a model with much computation and only 20,000 parameters."""
+    """Returns a model that needs much computation and has only 20,000 parameters."""
     import tensorflow as tf
 
     layers = tf.keras.layers
@@ -62,7 +63,7 @@ def measure(options: tuple[str, ...], model: str, scratch: str) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--runs", type=int, default=3, help="number of alternating runs of each (default: 3)")
+    parser.add_argument("--runs", type=int, default=3, help="number of runs of each case (default: 3)")
     parser.add_argument(
         "--model", default="two_workers:convolutions", help="model of tfdist train (default: %(default)s)"
     )

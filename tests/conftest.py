@@ -1,6 +1,6 @@
-"""What all tests share: TensorFlow with four logical CPUs, and child processes with a hard deadline.
+"""Fixtures for all tests: TensorFlow with four logical CPUs, and child processes with a hard deadline.
 
-Importing this imports no TensorFlow, so that the tests of launch and cluster stay light.
+Importing this module does not import TensorFlow, so that the tests of launch and cluster start quickly.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ import pytest
 
 import tfdist
 
-# Far above what any child needs: only a hang reaches it, and then the test fails.
+# Far more time than any child process needs, so that only a hang reaches the limit and fails the test.
 DEADLINE_SECONDS = 120.0
 
-# What would make a test depend on where it runs.
+# The environment variables that would make a test depend on the machine it runs on.
 SURROUNDINGS = ("TF_CONFIG", "TPU_NAME", "COLAB_TPU_ADDR", "TPU_ACCELERATOR_TYPE")
 
 
@@ -35,20 +35,20 @@ class Finished:
 
 
 class Child:
-    """A Python process with a session of its own, whose output goes to files."""
+    """A Python process in a session of its own that writes its output to files."""
 
     def __init__(self, process: subprocess.Popen[bytes], out: Path, err: Path) -> None:
         self._process, self._out, self._err = process, out, err
 
     def end(self) -> Finished:
-        """Waits for its end; a hang is a failure, and kills whatever it has started."""
+        """Waits for the end of the process. After the deadline, kills it with its children and fails the test."""
         try:
             self._process.wait(DEADLINE_SECONDS)
         except subprocess.TimeoutExpired:
-            pytest.fail(f"a child did not end in {DEADLINE_SECONDS:g} s:\n{self._text()}")
+            pytest.fail(f"expected the child process to end within {DEADLINE_SECONDS:g} s, received:\n{self._text()}")
         finally:
             self.kill()
-        # pytest shows it if the test fails.
+        # pytest shows this output if the test fails.
         print(self._text())
         return Finished(self._process.returncode, self._out.read_text(), self._err.read_text())
 
@@ -63,22 +63,22 @@ class Child:
 
 
 class Children:
-    """Starts Python programs, and ends those that a test leaves running."""
+    """Starts Python programs, and ends the programs that still run after a test."""
 
-    def __init__(self, place: Path) -> None:
-        self._place = place
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
         self._started: list[Child] = []
 
     def start(self, program: str, *args: str, env: dict[str, str] | None = None) -> Child:
         """Starts a program given as text."""
-        file = self._place / f"program{len(self._started)}.py"
+        file = self._folder / f"program{len(self._started)}.py"
         file.write_text(textwrap.dedent(program))
         return self.start_command(str(file), *args, env=env)
 
     def start_command(self, *args: str, env: dict[str, str] | None = None) -> Child:
         """Starts `python ARGS`."""
         number = len(self._started)
-        out, err = (self._place / f"child{number}.{stream}" for stream in ("out", "err"))
+        out, err = (self._folder / f"child{number}.{stream}" for stream in ("out", "err"))
         base = {key: value for key, value in os.environ.items() if key not in SURROUNDINGS}
         base["PYTHONPATH"] = str(Path(tfdist.__file__).parents[1])
         base["CUDA_VISIBLE_DEVICES"] = "-1"
@@ -86,7 +86,7 @@ class Children:
         with out.open("wb") as out_file, err.open("wb") as err_file:
             process = subprocess.Popen(
                 [sys.executable, *args],
-                cwd=self._place,
+                cwd=self._folder,
                 env={**base, **(env or {})},
                 stdin=subprocess.DEVNULL,
                 stdout=out_file,
@@ -107,9 +107,9 @@ class Children:
 
 @pytest.fixture
 def children(tmp_path: Path) -> Iterator[Children]:
-    place = tmp_path / "children"
-    place.mkdir()
-    result = Children(place)
+    folder = tmp_path / "children"
+    folder.mkdir()
+    result = Children(folder)
     yield result
     result.clean_up()
 
@@ -123,7 +123,7 @@ def module_children(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Childr
 
 @pytest.fixture(scope="session")
 def four_cpus() -> None:
-    """Splits the CPU of this process in four, which TensorFlow allows only before it starts."""
+    """Splits the CPU of this process into four logical CPUs, which is only possible before TensorFlow starts."""
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
     import tensorflow as tf
 
@@ -134,14 +134,14 @@ def four_cpus() -> None:
 
 @pytest.fixture
 def no_surroundings(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Takes away what the environment may say about a cluster or a TPU."""
+    """Removes the environment variables that describe a cluster or a TPU."""
     for name in SURROUNDINGS:
         monkeypatch.delenv(name, raising=False)
 
 
 @pytest.fixture
 def free_ports() -> Iterator:
-    """Gives ports that stay free for the test: bound the way a launcher holds them, and not listening."""
+    """Gives ports that stay free for the test: each is bound as a launcher binds it, and nothing listens on it."""
     with contextlib.ExitStack() as stack:
 
         def hold(count: int) -> list[int]:

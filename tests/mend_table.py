@@ -1,4 +1,4 @@
-"""Writes the table of mends in docs/keras.md from their registry: python -m tests.mend_table --write docs/keras.md."""
+"""Writes the table of mends in docs/keras.md from the registry: python -m tests.mend_table --write docs/keras.md."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ HEAD = """\
 
 
 def kerases(mend: Mend) -> str:
-    """Returns the Kerases and versions that a mend is for."""
+    """Returns the versions of Keras for which a mend is made."""
     named = {"keras3": "3.15", "tf_keras": "tf_keras 2.21", "keras2": "2.15"}
     return ", ".join(named[keras] for keras in named if keras in mend.keras)
 
 
 def row(mend: Mend) -> str:
-    """Returns the line of a mend."""
+    """Returns the line of the table for a mend."""
     strategies = "all" if "one_device" in mend.strategies and "tpu" in mend.strategies else ", ".join(mend.strategies)
     rows = "; ".join(mend.rows) or "none"
     return f"| `{mend.name}` | {mend.defect} | {kerases(mend)} | {strategies} | {mend.issue} | {rows} |"
 
 
 def table() -> str:
-    """Returns the table."""
+    """Returns the table of all mends."""
     return "\n".join([HEAD, *map(row, MENDS)])
 
 
 def written(text: str) -> str:
-    """Returns the text of the document with the table in its place."""
+    """Returns the text of the document with a new table between its two marks."""
     before, rest = text.split(BEGIN)
     _, after = rest.split(END)
     return f"{before}{BEGIN}\n{table()}\n{END}{after}"
@@ -41,7 +41,7 @@ def written(text: str) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.mend_table", description=__doc__)
-    parser.add_argument("--write", type=Path, help="the document; without it the table is printed")
+    parser.add_argument("--write", type=Path, help="document to write; without this option the table is printed")
     arguments = parser.parse_args()
     if arguments.write:
         arguments.write.write_text(written(arguments.write.read_text()))

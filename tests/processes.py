@@ -1,4 +1,4 @@
-"""Runs programs and clusters of them for tests: a hard deadline, the whole process group ended, every log printed."""
+"""Runs programs and clusters for tests. After a deadline, the whole process group is killed; all output is printed."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ ROOT = Path(__file__).parent.parent
 
 @dataclasses.dataclass(frozen=True)
 class Finished:
-    """How a program ended.
+    """The result of a program.
 
     Attributes:
-        code: its exit code.
-        text: what it wrote to stdout and stderr.
+        code: exit code.
+        text: output on stdout and stderr.
     """
 
     code: int
@@ -26,7 +26,7 @@ class Finished:
 
 
 def start(command: list[str], *, cwd: Path, env: dict[str, str] | None = None) -> subprocess.Popen[str]:
-    """Starts a program in a process group of its own, this checkout and its folder of programs importable."""
+    """Starts a program in a process group of its own. The program can import this checkout."""
     return subprocess.Popen(
         command,
         cwd=cwd,
@@ -41,29 +41,29 @@ def start(command: list[str], *, cwd: Path, env: dict[str, str] | None = None) -
 
 
 def finish(process: subprocess.Popen[str], *, deadline_seconds: float) -> Finished:
-    """Waits for the end; past the deadline kills the whole group and fails. Prints what was written."""
+    """Waits for the end of a process and prints its output. After the deadline, kills its process group and raises."""
     try:
         text, _ = process.communicate(timeout=deadline_seconds)
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         text, _ = process.communicate()
         print(text)
-        raise AssertionError(f"expected an end within {deadline_seconds:.0f} s: {process.args}") from None
+        raise AssertionError(f"expected {process.args} to end within {deadline_seconds:.0f} s, but it ran on") from None
     print(text)
     return Finished(process.returncode, text)
 
 
 def run(command: list[str], *, cwd: Path, deadline_seconds: float, env: dict[str, str] | None = None) -> Finished:
-    """Runs a program to its end."""
+    """Runs a program and waits for its end."""
     return finish(start(command, cwd=cwd, env=env), deadline_seconds=deadline_seconds)
 
 
 def launch_command(*arguments: str) -> list[str]:
-    """The command line of `tfdist launch` with these arguments."""
+    """Returns the command line of `tfdist launch` with these arguments."""
     return [sys.executable, "-m", "tfdist", "launch", *arguments]
 
 
 def launch(*arguments: str, cwd: Path, deadline_seconds: float, env: dict[str, str] | None = None) -> Finished:
-    """Runs `tfdist launch`, which is told a deadline of its own so that it ends its ranks itself."""
+    """Runs `tfdist launch`. The launcher gets the deadline as its timeout, so that it ends its tasks itself."""
     command = launch_command("--timeout-seconds", str(deadline_seconds), *arguments)
     return run(command, cwd=cwd, deadline_seconds=deadline_seconds + 20, env=env)

@@ -1,4 +1,4 @@
-"""The rooms of tfdist: which imports which, no circles, no file too long to read."""
+"""Import rules of the sub-packages of tfdist, which are called rooms, and the largest length of a file."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ FILES = {
     for path in sorted((ROOT / "tfdist").rglob("*.py"))
 }
 
-# Data flows down: a room may import the rooms that are named here, and the small modules that import no room.
+# The modules directly in tfdist that every room may import, and that import no room.
 SMALL = {"_cli", "_log", "_version", "_strategy_names", "_optimizer_names"}
+# The rooms that each room may import.
 ROOMS: dict[str, set[str]] = {
     "cluster": set(),
     "launch": {"cluster"},
@@ -46,7 +47,7 @@ ROOMS: dict[str, set[str]] = {
 
 
 def imports_of(tree: ast.AST) -> set[str]:
-    """The modules of tfdist that a module imports, also within functions; not those for type checkers alone."""
+    """Returns the modules of tfdist that a module imports, also in functions, but not under TYPE_CHECKING."""
     found: set[str] = set()
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
@@ -69,20 +70,20 @@ def room(module: str) -> str:
     return module.split(".")[1] if "." in module else ""
 
 
-def test_no_module_imports_itself_by_a_detour():
+def test_there_are_no_circular_imports():
     try:
         graphlib.TopologicalSorter(GRAPH).prepare()
     except graphlib.CycleError as error:
-        pytest.fail(f"import circle: {' -> '.join(reversed(error.args[1]))}")
+        pytest.fail(f"expected no circular import, received {' -> '.join(reversed(error.args[1]))}")
 
 
-def test_a_circle_would_be_found():
+def test_a_circular_import_would_be_found():
     with pytest.raises(graphlib.CycleError):
         graphlib.TopologicalSorter({**GRAPH, "tfdist._log": {"tfdist.strategies.create"}}).prepare()
 
 
 @pytest.mark.parametrize("name", sorted({room(module) for module in FILES} - SMALL - {""}))
-def test_a_room_imports_only_the_rooms_below_it(name):
+def test_a_room_imports_only_the_rooms_that_it_may_import(name):
     imported = {room(target) for module, targets in GRAPH.items() if room(module) == name for target in targets}
     assert imported - SMALL - {name, ""} <= ROOMS[name]
 
@@ -92,11 +93,11 @@ def test_small_modules_import_no_room():
         assert {room(target) for target in GRAPH[f"tfdist.{module}"]} <= SMALL
 
 
-def test_every_contract_is_of_a_room_that_there_is():
+def test_there_is_a_rule_for_every_room():
     assert set(ROOMS) == {room(module) for module in FILES} - SMALL - {""}
 
 
-def test_the_registry_of_mends_is_alone_on_top_and_mend_below():
+def test_only_strategies_imports_the_registry_of_mends_and_mend_imports_no_mend():
     package = "tfdist.keras_compat"
     above = {module for module, targets in GRAPH.items() if f"{package}.registry" in targets}
     assert {room(module) for module in above if module != package} == {"strategies"}
@@ -105,6 +106,6 @@ def test_the_registry_of_mends_is_alone_on_top_and_mend_below():
 
 
 @pytest.mark.parametrize("name", sorted(FILES))
-def test_a_file_can_be_read_at_a_sitting(name):
+def test_a_file_has_at_most_300_lines(name):
     lines = len(FILES[name].read_text().splitlines())
     assert lines <= 300

@@ -1,4 +1,4 @@
-"""The examples in the docstrings run: those of all modules, in one process that has four logical CPUs."""
+"""The examples in the docstrings of all modules run in one process with four logical CPUs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every snippet of the documents does what it says: Python is run, command lines are parsed."""
+"""Every Python snippet of the documents runs, and every command line of the documents is accepted."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ COMMANDS = [(f"{name} {line}", line) for name, text in _snippets("sh") for line 
 
 
 @pytest.mark.parametrize("text", [text for _, text in PYTHON], ids=[name for name, _ in PYTHON])
-def test_python_runs(text: str, tmp_path: Path) -> None:
+def test_python_snippets_run(text: str, tmp_path: Path) -> None:
     (tmp_path / "snippet.py").write_text(text)
     assert run([sys.executable, "snippet.py"], cwd=tmp_path, deadline_seconds=120).code == 0
 
 
 @pytest.mark.parametrize("line", [line for _, line in COMMANDS], ids=[name for name, _ in COMMANDS])
-def test_command_lines_are_right(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_command_lines_are_accepted(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("my.flags").write_text("--epochs=3\n")
     for command in line.split(" && "):
@@ -63,10 +63,10 @@ def test_command_lines_are_right(line: str, tmp_path: Path, monkeypatch: pytest.
             extra = re.search(r"\[(.*)\]", command)
             assert extra is None or f"\n{extra[1]} = [" in (ROOT / "pyproject.toml").read_text()
         else:
-            assert words[0] in ("python", "-m"), f"no test knows the command {command!r}"
+            assert words[0] in ("python", "-m"), f"expected a command that this test can check, received {command!r}"
 
 
-def test_links_lead_somewhere() -> None:
+def test_the_targets_of_links_exist() -> None:
     for document in DOCUMENTS:
         for target in re.findall(r"\]\(([^)#]+)\)", document.read_text()):
             assert target.startswith("http") or (document.parent / target).exists(), f"{document.name}: {target}"

@@ -63,7 +63,7 @@ def parsed(*argv):
 
 @pytest.fixture
 def asked(monkeypatch, four_cpus):
-    """Records the arguments of create_strategy, which builds nothing."""
+    """Replaces create_strategy by a function that only records its arguments."""
     from tfdist import strategies
 
     seen = []
@@ -79,7 +79,7 @@ def test_a_group_defines_its_flags_and_no_others(group):
     assert all(values[name].help for name in values)
 
 
-def test_all_groups_fit_together():
+def test_all_groups_can_be_defined_together():
     values = flags.FlagValues()
     define_flags(flag_values=values)
     assert set(values) == set.union(*NAMES.values())
@@ -116,7 +116,7 @@ def test_every_name_of_create_strategy_has_a_helper_and_can_be_given_as_a_flag(f
         ),
     ],
 )
-def test_all_reduce_from_flags(argv, expected):
+def test_flags_become_all_reduce_options(argv, expected):
     assert all_reduce_from_flags(parsed(*argv)) == expected
 
 
@@ -151,7 +151,7 @@ def test_the_strategy_has_the_devices_that_the_flags_name(argv, replicas, four_c
 
 
 def test_0_devices_are_refused(four_cpus, no_surroundings):
-    with pytest.raises(ValueError, match="expected devices to be at least 1, received 0; leave it out for all of them"):
+    with pytest.raises(ValueError, match="expected devices to be at least 1, received 0; leave devices out to use all"):
         strategy_from_flags(parsed("--strategy=mirrored", "--devices=0"))
 
 

@@ -1,4 +1,4 @@
-"""The package and its command stay light: TensorFlow is imported when a strategy is asked for, and not before."""
+"""The package and its command start quickly, because TensorFlow is imported only when it is needed."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def run_module(children, *argv):
     return code, heavy, "\n".join(printed)
 
 
-def test_importing_it_imports_nothing_heavy(children):
+def test_importing_the_package_imports_no_large_package(children):
     program = """
     import sys, tfdist, tfdist.flags, tfdist.launch, tfdist.cluster, tfdist.cluster.tpu, tfdist.train.cli
     dir(tfdist), tfdist.AllReduceOptions(), tfdist.__version__
@@ -78,7 +78,7 @@ def test_help_names_every_benchmark():
     assert set(named) == set(importlib.import_module("tfdist.bench").BENCHMARKS)
 
 
-def test_no_command_is_help_and_a_failure(capsys):
+def test_without_a_command_the_help_is_printed_and_the_exit_code_is_2(capsys):
     assert _cli.main([]) == 2
     assert capsys.readouterr().out == _cli.usage() + "\n"
 
@@ -90,7 +90,7 @@ def test_an_unknown_command_is_refused(capsys):
     )
 
 
-def test_the_rest_goes_to_the_command(monkeypatch):
+def test_the_arguments_after_the_command_are_passed_to_it(monkeypatch):
     train = importlib.import_module("tfdist.train")
     monkeypatch.setattr(train, "main", lambda argv: argv == ["--version", "x"] and 5)
     assert _cli.main(["train", "--version", "x"]) == 5
@@ -99,7 +99,7 @@ def test_the_rest_goes_to_the_command(monkeypatch):
     assert _cli.main() == 0
 
 
-def test_rooms_and_names_come_when_they_are_named(four_cpus):
+def test_sub_packages_and_names_are_imported_when_they_are_used(four_cpus):
     for name in tfdist.__all__:
         assert getattr(tfdist, name) is not None
     assert tfdist.create_strategy is tfdist.strategies.create_strategy

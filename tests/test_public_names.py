@@ -1,4 +1,4 @@
-"""Public names: each has a docstring with an example that runs, and none stands in the way of Python's own."""
+"""Each public name has a docstring with an example, and no public name hides a builtin of Python."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_a_public_name_is_documented_with_an_example(module, name):
         assert inspect.getdoc(value), name
         assert ">>> " in inspect.getdoc(value), f"{module}.{name} has no example"
     else:
-        # A constant: what it is stands in a comment or docstring beside it.
+        # A constant has no docstring of its own. It is documented beside its definition.
         assert isinstance(value, (str, tuple, int, float))
 
 
@@ -60,7 +60,7 @@ def test_internals_are_not_public(module, name):
 
 
 @pytest.mark.parametrize(("name", "home"), [("save_model", "saving"), ("is_chief", "workers")])
-def test_names_that_moved_are_found_at_their_old_place_with_a_warning(name, home):
+def test_names_that_moved_can_still_be_imported_from_their_old_module_with_a_warning(name, home):
     with pytest.warns(DeprecationWarning, match=f"use tfdist.{home}.{name}"):
         moved = getattr(tfdist.keras_compat, name)
     assert moved is getattr(importlib.import_module(f"tfdist.{home}"), name)

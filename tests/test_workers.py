@@ -1,4 +1,4 @@
-"""Workers of one process, and what a wait writes to the log; two workers are in keras_compat_unit and end_to_end."""
+"""One process as the only worker, and the log message of a long wait. Other tests run two workers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_one_process_is_the_only_worker_and_its_sum_is_its_own_array():
     assert exchange(strategy, [0.5], dtype="float64", to="add") == [(0.5,)]
 
 
-def test_a_wait_says_what_it_waits_for(monkeypatch, caplog):
+def test_a_long_wait_logs_the_reason(monkeypatch, caplog):
     logger = logging.getLogger("tests.waiting")
     monkeypatch.setattr(workers, "get_logger", lambda: logger)
     monkeypatch.setattr(workers, "_PATIENCE_SECONDS", 0.05)
@@ -38,4 +38,4 @@ def test_a_wait_says_what_it_waits_for(monkeypatch, caplog):
         deadline = time.monotonic() + 5
         while not caplog.messages and time.monotonic() < deadline:
             time.sleep(0.01)
-    assert "for every worker to save 'model.keras': all of them have to call it" in caplog.messages[0]
+    assert "for every worker to save 'model.keras': all workers have to make this call" in caplog.messages[0]

@@ -1,7 +1,7 @@
-"""Distributed training for TensorFlow 2 and Keras: one program, any strategy, the same numbers.
+"""Distributed training for TensorFlow 2 and Keras: one program runs on any strategy and computes the same numbers.
 
-Importing tfdist imports nothing heavy: a sub-package is imported when it is first named, so that the command line
-answers at once and TensorFlow is untouched until a strategy is asked for.
+`import tfdist` does not import TensorFlow. A sub-package is imported at its first use, so that the command line starts
+quickly.
 
 Example:
     >>> import tfdist
@@ -37,7 +37,7 @@ _ROOMS = (
 )
 _NAMES = {"AllReduceOptions": "tfdist.allreduce", "create_strategy": "tfdist.strategies"}
 
-# All rooms but tfdist.input: `from tfdist import *` would put it in the place of Python's input().
+# Without tfdist.input, because `from tfdist import *` would hide Python's input().
 __all__ = ["__version__", "AllReduceOptions", "create_strategy", *(room for room in _ROOMS if room != "input")]
 
 

@@ -1,4 +1,4 @@
-"""`python -m tfdist` is the same as the `tfdist` command."""
+"""Runs the `tfdist` command as `python -m tfdist`."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""The `tfdist` command: imports the sub-command that is asked for, and passes the arguments on to it."""
+"""The `tfdist` command: imports the requested sub-command, and passes the arguments on to it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ def usage() -> str:
     """Returns the help text."""
     width = max(map(len, COMMANDS))
     rows = "\n".join(f"  {name:<{width}}  {text}" for name, text in COMMANDS.items())
-    return f"usage: tfdist [--version] [--help] COMMAND ...\n\ncommands:\n{rows}\n\n`tfdist COMMAND --help` says more."
+    return (
+        f"usage: tfdist [--version] [--help] COMMAND ...\n\ncommands:\n{rows}\n\n"
+        "Run `tfdist COMMAND --help` for the options of a command."
+    )
 
 
 def main(argv: list[str] | None = None) -> int:

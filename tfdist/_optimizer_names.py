@@ -9,7 +9,7 @@ DECAYS = ("none", "linear", "cosine", "polynomial")
 TAKERS = {
     "momentum": ("sgd", "momentum_corrected_sgd", "lars"),
     "weight_decay": ("sgd", "momentum_corrected_sgd", "adamw", "lars", "lamb", "tfa_lamb"),
-    # Keras does not save the exclusions of its own optimizers: a loaded model would go on with decay everywhere.
+    # Keras does not save the exclusions of its own optimizers: a loaded model would decay all of its variables.
     "exclude_from_weight_decay": ("momentum_corrected_sgd", "lars", "lamb", "tfa_lamb"),
     "exclude_from_adaptation": ("lars", "lamb"),
     "eeta": ("lars",),
@@ -17,7 +17,7 @@ TAKERS = {
 
 
 def alternatives(names: Sequence[str]) -> str:
-    """Returns names as a choice.
+    """Returns names as a list of alternatives, joined by commas and "or".
 
     Example:
         >>> from tfdist._optimizer_names import alternatives

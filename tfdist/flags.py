@@ -1,4 +1,4 @@
-"""The command-line flags of `tfdist train`, for use in other absl programs as well.
+"""The command-line flags of `tfdist train`, which other absl programs can use as well.
 
 Example:
     >>> from absl import flags
@@ -127,7 +127,7 @@ def optimizer_from_flags(optimizer: Any, flag_values: flags.FlagValues = flags.F
         flag_values: parsed flags of the group "strategy".
 
     Raises:
-        ValueError: at the first step, under a strategy that DistributedOptimizer cannot work with.
+        ValueError: at the first step, if DistributedOptimizer does not support the strategy.
 
     Example:
         >>> import tensorflow as tf
@@ -145,7 +145,7 @@ def optimizer_from_flags(optimizer: Any, flag_values: flags.FlagValues = flags.F
 
     all_reduce, passes = all_reduce_from_flags(flag_values), flag_values.backward_passes_per_step
     across_workers = isinstance(tf.distribute.get_strategy(), tf.distribute.MultiWorkerMirroredStrategy)
-    # Across workers DistributedOptimizer is faster than TensorFlow's own sum, whether or not a flag asks for it.
+    # Across workers DistributedOptimizer is used even if no flag asks for it: TensorFlow's own sum is slower.
     if not across_workers and passes == 1 and (all_reduce is None or all_reduce.compressor is None):
         return optimizer
     return DistributedOptimizer(optimizer, backward_passes_per_step=passes)
@@ -160,17 +160,17 @@ def _is_compression(text: str) -> bool:
 
 
 def _define_strategy_flags(fv: flags.FlagValues) -> None:
-    flags.DEFINE_enum("strategy", "auto", STRATEGY_NAMES, "Strategy that shares the work.", flag_values=fv)
+    flags.DEFINE_enum("strategy", "auto", STRATEGY_NAMES, "Strategy that distributes the training.", flag_values=fv)
     flags.DEFINE_list(
         "devices", [], "Local devices: a number, or names such as CPU:0,CPU:1; empty for all GPUs.", flag_values=fv
     )
     flags.DEFINE_enum("all_reduce", "auto", ALGORITHMS, "Algorithm that sums the gradients.", flag_values=fv)
-    flags.DEFINE_integer("num_packs", None, "Packs of gradients within one process.", lower_bound=1, flag_values=fv)
+    flags.DEFINE_integer("num_packs", None, "Number of packs, within one process.", lower_bound=1, flag_values=fv)
     flags.DEFINE_integer(
-        "bytes_per_pack", None, "Size of a pack of gradients across workers.", lower_bound=1, flag_values=fv
+        "bytes_per_pack", None, "Bytes of a pack of gradients, across workers.", lower_bound=1, flag_values=fv
     )
     flags.DEFINE_float(
-        "all_reduce_timeout_seconds", None, "Longest wait for other workers; 1800 if left out.", 0, flag_values=fv
+        "all_reduce_timeout_seconds", None, "Seconds to wait for other workers; 1800 if left out.", 0, flag_values=fv
     )
     flags.DEFINE_string(
         "compression",
@@ -183,15 +183,15 @@ def _define_strategy_flags(fv: flags.FlagValues) -> None:
     flags.DEFINE_integer(
         "backward_passes_per_step",
         1,
-        "Batches whose gradients are averaged for a step of the optimizer.",
+        "Number of batches whose gradients are averaged for each step of the optimizer.",
         lower_bound=1,
         flag_values=fv,
     )
-    flags.DEFINE_string("tpu", None, "Name or grpc:// address of a TPU, or local.", flag_values=fv)
+    flags.DEFINE_string("tpu", None, "Name or grpc:// address of a TPU, or 'local'.", flag_values=fv)
     flags.DEFINE_float(
         "startup_timeout_seconds",
         None,
-        "Longest wait for other tasks at the start; 300 if left out.",
+        "Seconds to wait for other tasks at the start; 300 if left out.",
         0,
         flag_values=fv,
     )
@@ -199,9 +199,9 @@ def _define_strategy_flags(fv: flags.FlagValues) -> None:
 
 def _define_training_flags(fv: flags.FlagValues) -> None:
     flags.DEFINE_integer(
-        "global_batch_size", 64, "Records of a step, over all replicas.", lower_bound=1, flag_values=fv
+        "global_batch_size", 64, "Number of records in a step, over all replicas.", lower_bound=1, flag_values=fv
     )
-    flags.DEFINE_integer("epochs", 20, "Passes over the training data.", lower_bound=1, flag_values=fv)
+    flags.DEFINE_integer("epochs", 20, "Number of passes over the training data.", lower_bound=1, flag_values=fv)
     flags.DEFINE_enum("optimizer", "adam", OPTIMIZERS, "Optimizer.", flag_values=fv)
     flags.DEFINE_float(
         "learning_rate",
@@ -242,23 +242,23 @@ def _define_training_flags(fv: flags.FlagValues) -> None:
     flags.DEFINE_float(
         "weight_decay",
         None,
-        "Weight decay of sgd, momentum_corrected_sgd, adamw, lars and lamb; if left out 0.004 for adamw, 0 for the "
-        "others.",
+        "Weight decay of sgd, momentum_corrected_sgd, adamw, lars, lamb and tfa_lamb; if left out 0.004 for adamw, 0 "
+        "for the others.",
         lower_bound=0,
         flag_values=fv,
     )
     flags.DEFINE_list(
         "exclude_from_weight_decay",
         [],
-        "Regular expressions over the paths of variables; a variable that matches has neither weight decay "
-        "(momentum_corrected_sgd, lars, lamb) nor trust ratio (lars, lamb).",
+        "Regular expressions for the paths of variables; a variable that matches has no weight decay "
+        "(momentum_corrected_sgd, lars, lamb, tfa_lamb) and no trust ratio (lars, lamb, tfa_lamb).",
         flag_values=fv,
     )
     flags.DEFINE_list(
         "exclude_from_adaptation",
         None,
-        "The same for the trust ratio alone (lars, lamb); if left out, --exclude_from_weight_decay counts for both; "
-        "empty excludes nothing.",
+        "Regular expressions for the paths of variables without trust ratio (lars, lamb); if left out, those of "
+        "--exclude_from_weight_decay; if empty, no variable is excluded.",
         flag_values=fv,
     )
     flags.DEFINE_float("eeta", None, "Trust coefficient of lars; 0.001 if left out.", lower_bound=0, flag_values=fv)
@@ -266,7 +266,7 @@ def _define_training_flags(fv: flags.FlagValues) -> None:
         "precision", "float32", ("float32", "mixed_bfloat16", "mixed_float16"), "Precision policy.", flag_values=fv
     )
     flags.DEFINE_boolean(
-        "sync_batch_norm", False, "Whether batch statistics are taken over all replicas.", flag_values=fv
+        "sync_batch_norm", False, "Whether batch normalization uses the statistics of the global batch.", flag_values=fv
     )
     flags.DEFINE_integer("seed", 0, "Seed of the weights and of the order of the data.", flag_values=fv)
     flags.DEFINE_string("model_dir", "tfdist-model", "Folder for logs, checkpoint and model.", flag_values=fv)
@@ -277,7 +277,7 @@ def _define_program_flags(fv: flags.FlagValues) -> None:
     flags.DEFINE_enum(
         "data", "digits", ("digits", "fashion_mnist", "tfrecord", "synthetic"), "Training data.", flag_values=fv
     )
-    flags.DEFINE_string("data_dir", None, "Folder of data files; ~/.cache/tfdist if left out.", flag_values=fv)
+    flags.DEFINE_string("data_dir", None, "Folder for the data files; ~/.cache/tfdist if left out.", flag_values=fv)
     flags.DEFINE_string("train_files", None, "Pattern of the training files, with --data=tfrecord.", flag_values=fv)
     flags.DEFINE_string("eval_files", None, "Pattern of the held-out files, with --data=tfrecord.", flag_values=fv)
     flags.DEFINE_list("image_shape", [], "height,width,channels, with --data=tfrecord or synthetic.", flag_values=fv)
@@ -285,12 +285,12 @@ def _define_program_flags(fv: flags.FlagValues) -> None:
         "num_classes", None, "Number of labels, with --data=tfrecord or synthetic.", lower_bound=2, flag_values=fv
     )
     flags.DEFINE_integer(
-        "steps_per_epoch", None, "Steps of an epoch; one pass over the data if left out.", lower_bound=1, flag_values=fv
+        "steps_per_epoch", None, "Steps of an epoch; all full batches if left out.", lower_bound=1, flag_values=fv
     )
     flags.DEFINE_float(
         "evaluator_timeout_seconds",
         600.0,
-        "Time that the evaluator waits for a checkpoint.",
+        "Seconds that the evaluator waits for a new checkpoint.",
         lower_bound=0,
         flag_values=fv,
     )

@@ -1,7 +1,7 @@
-"""The workers that train one model together: how many there are, which one this is, and what they tell each other.
+"""The workers that train one model together: their number, the index of this worker, and exchange between workers.
 
-Every function that exchanges something is collective: all workers call it, in the same order. A worker that waits
-longer than a minute says in the log what it waits for.
+Every function that exchanges values is collective: all workers call it, in the same order. A worker that waits longer
+than a minute for the other workers writes to the log which call they have to make.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def worker_index(strategy: tf.distribute.Strategy) -> int:
     """Returns the number of this worker, from 0; the chief is worker 0.
 
     Args:
-        strategy: any strategy; 0 for all but the multi-worker strategy.
+        strategy: any strategy. The result is 0 for all but the multi-worker strategy.
 
     Example:
         >>> import tfdist
@@ -78,8 +78,8 @@ def sum_over_workers(strategy: tf.distribute.Strategy, values: np.ndarray) -> np
 
     Args:
         strategy: the strategy of the workers. With one worker the array is returned as it is.
-        values: of the same shape and dtype on every worker. Whole numbers are neither rounded nor compressed on their
-            way.
+        values: an array of the same shape and dtype on every worker. Whole numbers are neither rounded nor compressed
+            during the sum.
 
     Example:
         >>> import numpy as np, tfdist
@@ -101,13 +101,13 @@ def sum_over_workers(strategy: tf.distribute.Strategy, values: np.ndarray) -> np
 
 
 def exchange(strategy: tf.distribute.Strategy, values: Sequence[float], *, dtype: str, to: str) -> list[tuple]:
-    """Returns the numbers of every worker, those of worker 0 first; waits for all workers.
+    """Waits for all workers and returns the numbers of each worker, ordered by worker.
 
     Args:
         strategy: the strategy of the workers.
-        values: of this worker; as many on every worker.
-        dtype: of the numbers, such as "int64".
-        to: what the workers wait for each other to do, such as "save 'model.keras'", for the log.
+        values: the numbers of this worker; every worker passes the same number of values.
+        dtype: the type of the numbers, such as "int64".
+        to: what every worker has to do, such as "save 'model.keras'"; completes the log line of a worker that waits.
 
     Example:
         >>> import tfdist
@@ -124,12 +124,12 @@ def exchange(strategy: tf.distribute.Strategy, values: Sequence[float], *, dtype
 def run_on_every_worker(
     strategy: tf.distribute.Strategy, action: Callable[[], Sequence[int]], *, width: int, to: str
 ) -> list[tuple[int, ...]]:
-    """Runs an action on every worker and returns what it returned on each, worker 0 first.
+    """Runs an action on every worker and returns the numbers that it returned on each worker, ordered by worker.
 
     Args:
         strategy: the strategy of the workers.
         action: returns whole numbers.
-        width: how many numbers it returns.
+        width: how many numbers the action returns.
         to: what the workers do, such as "save 'model.keras'", for messages.
 
     Raises:
@@ -159,7 +159,7 @@ def agree(
 
     Args:
         strategy: the strategy of the workers.
-        numbers: of this worker; as many on every worker.
+        numbers: the numbers of this worker; every worker passes the same number of them.
         failure: the error of this worker, or None.
         to: what the workers do, such as "save 'model.keras'", for messages.
 
@@ -178,7 +178,7 @@ def agree(
     failed = [worker for worker, row in enumerate(rows) if row[0]]
     if failed:
         raise OSError(
-            f"expected every worker to {to}, received an error on worker {failed[0]}; mend what its log reports."
+            f"expected every worker to {to}, received an error on worker {failed[0]}; see the log of that worker."
         )
     return [row[1:] for row in rows]
 
@@ -195,7 +195,7 @@ def saying_what_it_waits_for(to: str) -> Iterator[None]:
         >>> with saying_what_it_waits_for("count records"):
         ...     pass
     """
-    text = "still waiting after %.0f s for every worker to %s: all of them have to call it, in the same order"
+    text = "still waiting after %.0f s for every worker to %s: all workers have to make this call, in the same order"
     timer = threading.Timer(_PATIENCE_SECONDS, get_logger().warning, (text, _PATIENCE_SECONDS, to))
     timer.daemon = True
     timer.start()

@@ -1,4 +1,4 @@
-"""Code that all contenders of slow_network.py share: arguments, order of the records, initial weights, measurement."""
+"""Arguments, order of the records, initial weights and measurement, for all contenders of slow_network.py."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def kernel_shapes(arguments: argparse.Namespace) -> list[tuple[int, int]]:
 
 
 def initial_weights(arguments: argparse.Namespace) -> list[np.ndarray]:
-    """Returns kernel and bias of every layer, drawn from Keras's default distributions."""
+    """Returns the kernel and bias of every layer, from the distributions of Keras's default initializers."""
     rng = np.random.default_rng(0)
     weights = []
     for rows, columns in kernel_shapes(arguments):
@@ -93,7 +93,7 @@ def run(
     finish: Callable[[], Any],
     accuracy: Callable[[], float],
 ) -> None:
-    """Trains and prints the seconds and bytes of a step, or, without --steps, the accuracy every 39 steps.
+    """Trains, and prints the seconds and bytes of a step; with --steps=0 prints the accuracy every 39 steps.
 
     Args:
         arguments: the contender's arguments.

@@ -1,4 +1,4 @@
-"""A rank that trains with Horovod over Gloo; the method "horovod fp16" adds Horovod's float16 compression."""
+"""Trains one rank with Horovod over Gloo; the method "horovod fp16" uses Horovod's float16 compression."""
 
 from __future__ import annotations
 

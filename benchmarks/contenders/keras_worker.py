@@ -1,4 +1,4 @@
-"""A rank that trains with plain tf.distribute (method "stock") or with tfdist (method "tfdist ...")."""
+"""Trains one rank with plain tf.distribute (method "stock") or with tfdist (method "tfdist ...")."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ arguments = parse_arguments()
 addresses = arguments.addresses.split(",")
 kind, _, method = arguments.method.partition(" ")
 if method == "alone":
-    # The rank trains on its share of the rows in a cluster of one worker, so that there is no all-reduce.
+    # The rank trains on its own rows in a cluster of one worker, so that there is no all-reduce.
     addresses, task = [addresses[arguments.rank]], {"type": "worker", "index": 0}
 else:
     task = {"type": "worker", "index": arguments.rank}
@@ -28,7 +28,7 @@ else:
     strategy = tfdist.create_strategy("multi_worker_mirrored")
     import tensorflow as tf
 
-from network import Data, build  # noqa: E402  It makes tensors, and the strategy must be created before them.
+from network import Data, build  # noqa: E402  The module makes tensors, which must not exist before the strategy.
 
 data = Data(arguments)
 with strategy.scope():
@@ -69,6 +69,6 @@ def finish() -> None:
 
 
 run(arguments, data.rows, one_step, finish, data.accuracy_of(model))
-# A worker that exits makes the others fail: all wait here until the last one has ended its steps.
+# If a worker exits, the others fail: every worker therefore waits until all workers have ended their steps.
 strategy.reduce("SUM", strategy.run(lambda: tf.ones([])), axis=None).numpy()
 os._exit(0)

@@ -1,4 +1,4 @@
-"""A rank that trains with torch's DistributedDataParallel over Gloo, and the communication hook of the method."""
+"""Trains one rank with torch's DistributedDataParallel over Gloo, with the communication hook of the method."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ with torch.no_grad():
         layer.weight.copy_(torch.from_numpy(weights[2 * i].T.copy()))
         layer.bias.copy_(torch.from_numpy(weights[2 * i + 1]))
 hook = arguments.method.partition(" ")[2]
-# The PowerSGD hook gets one bucket: with several, each rank starts their collectives in another order, and Gloo fails.
+# The PowerSGD hook gets one bucket: with several, the ranks start collectives in different orders, and Gloo fails.
 options = {"bucket_cap_mb": 100} if hook.startswith("powersgd") else {}
 hidden = [module for layer in linear[:-1] for module in (layer, torch.nn.ReLU())]
 model = DistributedDataParallel(torch.nn.Sequential(*hidden, linear[-1]), **options)
@@ -32,7 +32,7 @@ if hook == "fp16":
     model.register_comm_hook(None, default_hooks.fp16_compress_hook)
 elif hook.startswith("powersgd"):
     rank = int(hook.partition(":")[2])
-    # The hook cannot compress before the second step; by default it sends float32 in the first thousand steps.
+    # The hook cannot compress before the second step. By default it compresses only after a thousand steps.
     state = powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=rank, start_powerSGD_iter=2)
     model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
 optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE, momentum=MOMENTUM)

@@ -51,7 +51,7 @@ def test_single_process():
         (PS, "evaluator", 3, (2, False, False, None)),
     ],
 )
-def test_roles(jobs, task_type, task_index, expected):
+def test_the_role_of_a_task_follows_from_its_job_and_the_cluster(jobs, task_type, task_index, expected):
     config = make(jobs, task_type, task_index)
     assert (config.num_workers, config.is_chief, config.is_coordinator, config.address) == expected
     assert config.task_name == f"{task_type} {task_index}"

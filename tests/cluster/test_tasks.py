@@ -12,7 +12,7 @@ def test_a_task_without_an_address_is_shown_by_its_name_alone():
     assert str(Task("evaluator", 0)) == "evaluator 0"
 
 
-def test_peers_and_config_name_a_task_alike():
+def test_peers_and_config_give_a_task_the_same_name():
     configs = [ClusterConfig(jobs={"worker": ["a:1", "b:1"]}, task_type="worker", task_index=index) for index in (0, 1)]
     (peer,) = configs[0].peers()
     assert (peer.name, peer.address) == (configs[1].task_name, configs[1].address)

@@ -32,10 +32,10 @@ def environment(monkeypatch):
     return put
 
 
-# ---- the dialects ----
+# ---- the forms of TF_CONFIG that schedulers write ----
 
 
-def test_kubeflow_says_environment():
+def test_the_field_environment_of_kubeflow_is_accepted():
     assert read(cluster=WORKERS, task=task("worker", 1), environment="cloud") == ClusterConfig(
         jobs=WORKERS, task_type="worker", task_index=1
     )
@@ -72,31 +72,31 @@ def test_kubeflow_dynamic_worker_without_ps_writes_null():
     assert not config.has_parameter_servers
 
 
-def test_kubeflow_dynamic_worker_tells_a_chief_nothing():
+def test_kubeflow_dynamic_worker_gives_a_chief_no_cluster_and_is_refused():
     with pytest.raises(ValueError, match=r"one of the jobs in cluster \(there are none\), received 'chief'"):
         read(sparseCluster={"worker": {}, "ps": []}, task=task("chief"))
 
 
-def test_sparse_map_under_cluster():
+def test_a_map_of_some_indices_keeps_them():
     config = read(cluster={"worker": {"3": "w:1", "10": "x:1"}, "ps": ["p:1"]}, task=task("worker", 3))
     assert config.indices == {"worker": (3, 10)}
     assert config.address == "w:1"
     assert json.loads(config.to_tf_config())["cluster"]["worker"] == {"3": "w:1", "10": "x:1"}
 
 
-def test_dense_map_is_a_list():
+def test_a_map_of_all_indices_is_read_as_a_list():
     assert read(cluster={"worker": {"1": "b:1", "0": "a:1"}}, task=task("worker", 1)) == ClusterConfig(
         jobs=WORKERS, task_type="worker", task_index=1
     )
 
 
-def test_map_of_worker_0_beside_ps_is_a_part_of_a_cluster():
+def test_a_map_of_worker_0_beside_ps_is_read_as_a_part_of_a_cluster():
     config = read(cluster={"worker": {"0": "a:1"}, "ps": ["p:1"]}, task=task("worker", 0))
     assert config.indices == {"worker": (0,)}
     assert ClusterConfig.from_tf_config(config.to_tf_config()) == config
 
 
-def test_evaluator_outside_and_inside_the_cluster():
+def test_an_evaluator_has_an_address_only_if_the_cluster_lists_it():
     outside = read(cluster=WORKERS, task=task("evaluator"))
     inside = read(cluster={**WORKERS, "evaluator": ["e:1"]}, task=task("evaluator"))
     assert (outside.address, inside.address) == (None, "e:1")
@@ -112,7 +112,7 @@ def test_chief_and_master_keep_the_name_given(leader):
 
 
 def test_ray_lists_workers_only():
-    # What Ray's TensorflowTrainer writes: addresses by IP, no chief, nothing besides cluster and task.
+    # Ray's TensorflowTrainer writes IP addresses, no chief, and no fields other than cluster and task.
     config = ClusterConfig.from_tf_config(
         '{"cluster": {"worker": ["10.0.0.4:40321", "10.0.0.5:38877"]}, "task": {"type": "worker", "index": 0}}'
     )
@@ -124,7 +124,7 @@ def test_index_may_be_a_string_of_digits():
     assert read(cluster=WORKERS, task=task("worker", "1")).task_index == 1
 
 
-def test_ipv6():
+def test_an_ipv6_address_is_accepted():
     assert read(cluster={"worker": ["[::1]:2222"]}, task=task("worker")).address == "[::1]:2222"
 
 
@@ -151,13 +151,13 @@ def test_detect_finds_a_single_process(environment, text):
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"cluster": []}', '{"cluster": {"worker": ["a:1"]}}'])
-def test_detect_refuses_what_is_broken(environment, text):
+def test_detect_refuses_a_broken_tf_config(environment, text):
     environment(text)
     with pytest.raises(ValueError, match="expected"):
         ClusterConfig.detect()
 
 
-# ---- what is refused ----
+# ---- refusals ----
 
 BAD = [
     (
@@ -240,20 +240,20 @@ BAD = [
 
 
 @pytest.mark.parametrize(("text", "message"), BAD)
-def test_refuses(text, message):
+def test_a_broken_tf_config_is_refused(text, message):
     with pytest.raises(ValueError) as caught:
         ClusterConfig.from_tf_config(text)
     assert str(caught.value) == message
 
 
 @pytest.mark.parametrize("index", [-1, 1.0, True, "one", "-1", "", "1" * 5000, [0]])
-def test_refuses_an_index(index):
+def test_an_index_that_is_not_a_number_from_0_up_is_refused(index):
     with pytest.raises(ValueError) as caught:
         read(cluster=WORKERS, task=task("worker", index))
     assert str(caught.value) == (f"TF_CONFIG: expected task.index to be an integer of at least 0, received {index!r}.")
 
 
-def test_refuses_a_missing_environment(environment):
+def test_a_missing_environment_variable_is_refused(environment):
     environment(None)
     with pytest.raises(ValueError, match="received nothing; set TF_CONFIG for this process"):
         ClusterConfig.from_tf_config()
@@ -302,7 +302,7 @@ def test_every_cluster_reads_as_it_was_written(config):
 
 
 @given(configs())
-def test_a_task_and_its_peers_are_the_cluster_without_its_evaluator(config):
+def test_a_task_and_its_peers_make_up_the_cluster_without_its_evaluator(config):
     others = [peer.address for peer in config.peers()]
     training = [address for job, addresses in config.jobs.items() if job != "evaluator" for address in addresses]
     if not config.is_evaluator:
@@ -324,7 +324,7 @@ def test_a_task_and_its_peers_are_the_cluster_without_its_evaluator(config):
         max_leaves=12,
     )
 )
-def test_nothing_but_value_error_for_any_json(document):
+def test_any_json_is_read_or_refused_with_a_value_error(document):
     try:
         ClusterConfig.from_tf_config(json.dumps(document))
     except ValueError as error:

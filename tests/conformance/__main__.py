@@ -1,4 +1,4 @@
-"""Runs every cell on stock Keras and with tfdist, and writes the table: python -m tests.conformance --help."""
+"""Runs every cell of the conformance table on stock Keras and with tfdist, and writes docs/conformance.md."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ print("VERSIONS", keras, f"TensorFlow {tf.__version__}", f"Python {platform.pyth
 
 
 def versions(leg: Leg) -> str:
-    """Returns the versions of a leg, in words."""
+    """Returns the versions of a leg, such as "Keras 3.15.1, TensorFlow 2.21.0, Python 3.11.7"."""
     ended = subprocess.run(
         [leg.python, "-c", VERSIONS], env=leg.variables(), capture_output=True, text=True, timeout=120, check=True
     )
@@ -36,7 +36,7 @@ def versions(leg: Leg) -> str:
 
 
 def fingerprint(leg: Leg) -> str:
-    """Returns a name for the code and the versions that results belong to."""
+    """Returns a hash of the code and the versions. Results are only used again if they have the same fingerprint."""
     digest = hashlib.sha256(versions(leg).encode())
     written_by = {"__main__.py", "table.py", "test_conformance.py"}
     for folder in ("tfdist", "tests/conformance"):
@@ -47,7 +47,7 @@ def fingerprint(leg: Leg) -> str:
 
 
 def measure(leg: Leg, folder: Path) -> Measured:
-    """Runs the cells of a Keras that no file in the folder has yet, and returns all of them."""
+    """Returns all cells of a leg, after running those whose results are not in the folder yet."""
     cells: dict[tuple[str, str, str], Cell] = {}
     cases = list(all_cases().values())
     folder = folder / fingerprint(leg)
@@ -72,12 +72,15 @@ def main() -> None:
         "--addons-python", help="interpreter of an environment with the extra 'addons': adds Keras 2.15"
     )
     parser.add_argument(
-        "--results", type=Path, default=Path("build/conformance"), help="what has been run is kept here"
+        "--results",
+        type=Path,
+        default=Path("build/conformance"),
+        help="folder for the results, which a second call reads",
     )
-    parser.add_argument("--write", type=Path, help="the document; otherwise it is printed")
+    parser.add_argument("--write", type=Path, help="document to write; without this option it is printed")
     arguments = parser.parse_args()
     legs = [Leg("Keras 3", sys.executable), Leg("tf_keras", sys.executable, LEGACY)]
-    # What a reader would type, whose environments are elsewhere.
+    # The document shows this command. It does not have the paths of this machine.
     command = ["python", "-m", "tests.conformance"]
     if arguments.addons_python:
         legs.append(Leg("Keras 2.15", arguments.addons_python))

@@ -1,4 +1,4 @@
-"""What a cell of the conformance table is: a case, the topology it runs on, and what the case is given to run with."""
+"""A cell of the conformance table: a case, the topology that it runs on, and the Run that the case receives."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ TOLERANCE = 1e-5
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Topology:
-    """A strategy and how many devices it gets.
+    """A strategy and its number of devices and processes.
 
     Attributes:
-        name: what the table calls it.
-        strategy: its name in create_strategy.
-        devices: local devices of each worker.
-        workers: worker processes.
-        ps: parameter servers.
+        name: heading of its column in the table.
+        strategy: name of the strategy in create_strategy; empty for one device without a strategy.
+        devices: number of local devices of each worker.
+        workers: number of worker processes.
+        ps: number of parameter servers.
     """
 
     name: str
@@ -44,17 +44,17 @@ class Topology:
 
     @property
     def replicas(self) -> int:
-        """How many replicas train in sync."""
+        """Number of replicas in sync."""
         return 1 if self.ps else self.devices * self.workers
 
     @property
     def pipelines(self) -> int:
-        """How many input pipelines a dataset function makes."""
+        """Number of input pipelines of a dataset function."""
         return self.workers
 
     @property
     def ranks(self) -> int:
-        """How many processes run the program."""
+        """Number of processes that run the program."""
         return 1 if self.ps else self.workers
 
 
@@ -67,7 +67,8 @@ TOPOLOGIES = (
     Topology(name="CentralStorage 2", strategy="central_storage", devices=2),
     Topology(name="ParameterServer 1", strategy="parameter_server", ps=1),
 )
-# Two workers write in any order: only what does not depend on it can be compared. Not in the table.
+# Two workers update the variables in any order, so only results that do not depend on the order can be compared. This
+# topology is not in the table.
 UNORDERED = Topology(name="ParameterServer 2", strategy="parameter_server", workers=2, ps=1)
 ONE_DEVICE = Topology(name="one device", strategy="")
 
@@ -77,16 +78,16 @@ class Case:
     """A row of the table.
 
     Attributes:
-        name: the name of its function.
-        group: the file it is in.
-        title: what the table calls it.
-        function: takes a Run, returns plain numbers and lists.
-        tolerance: largest relative error of any number, see compare.py.
-        why: of a tolerance other than the usual one.
-        per: what of the topology the oracle has to know: "replicas", "pipelines".
-        not_on: reasons by strategy for which the case does not apply.
-        refused_on: strategies on which tfdist, or Keras itself, may refuse it in a sentence.
-        order_free: whether it holds even when two workers write in any order.
+        name: name of its function.
+        group: name of the module that defines it.
+        title: heading of its row in the table.
+        function: takes a Run and returns plain numbers and lists.
+        tolerance: largest relative error that passes, as compare.py computes it.
+        why: reason for a tolerance other than TOLERANCE.
+        per: attributes of the topology on which the expected result depends, such as "replicas".
+        not_on: the strategies to which the case does not apply, with the reason for each.
+        refused_on: the strategies on which tfdist or Keras may refuse the case with one sentence.
+        order_free: whether the result does not depend on the order in which two workers update the variables.
     """
 
     name: str
@@ -101,7 +102,7 @@ class Case:
     order_free: bool = False
 
     def applies(self, topology: Topology) -> str:
-        """Returns why the case does not apply to a topology; nothing if it does."""
+        """Returns the reason why the case does not apply to a topology, or an empty text if it applies."""
         if topology is UNORDERED and not self.order_free:
             return "two workers write in any order"
         return self.not_on.get(topology.strategy, "")
@@ -111,7 +112,7 @@ _cases: dict[str, Case] = {}
 
 
 def case(title: str, **options: Any) -> Callable[[Callable], Callable]:
-    """Makes a row of the table out of a function."""
+    """Registers a function as a row of the table."""
 
     def register(function: Callable) -> Callable:
         group = function.__module__.rsplit(".", 1)[-1]
@@ -122,14 +123,14 @@ def case(title: str, **options: Any) -> Callable[[Callable], Callable]:
 
 
 def all_cases() -> dict[str, Case]:
-    """Returns every case by its name, in the order of the table. Imports TensorFlow no sooner than a case runs."""
+    """Returns every case by its name, in the order of the table. TensorFlow is imported only when a case runs."""
     for group in GROUPS:
         importlib.import_module(f"tests.conformance.cases.{group}")
     order = {name: i for i, name in enumerate(_cases)}
     return dict(sorted(_cases.items(), key=lambda item: (GROUPS.index(item[1].group), order[item[0]])))
 
 
-# The rows in which it matters how many replicas there are: on more than two replicas the others are left to tests/full.
+# The groups whose results depend on the number of replicas. CI runs the other groups on at most two replicas.
 REPLICA_GROUPS = ("uneven_data", "gradient_rules", "layers")
 
 
@@ -138,13 +139,13 @@ def is_core(topology: Topology, case: Case) -> bool:
     return topology.replicas <= 2 or case.group in REPLICA_GROUPS
 
 
-# The rows that are about gradients, which DistributedOptimizer takes another way.
+# The groups about gradients, which DistributedOptimizer handles with code of its own.
 GRADIENT_GROUPS = ("uneven_data", "gradient_rules", "precision", "execution")
 _ROUNDED = "float16 has eleven binary digits, and each sum is rounded to them"
 
 
 def distributed_cases() -> dict[str, Case]:
-    """Returns the rows about gradients once more, with DistributedOptimizer, as it is and with compression."""
+    """Returns the rows about gradients for DistributedOptimizer, without compression and with fp16."""
     made = {}
     for one in all_cases().values():
         for compression in ("none", "fp16"):
@@ -163,14 +164,14 @@ def distributed_cases() -> dict[str, Case]:
 
 @dataclasses.dataclass
 class Run:
-    """Where a case runs.
+    """The strategy, the folder and the rank with which a case runs.
 
     Attributes:
-        strategy: None for the oracle: one device, stock Keras, no tfdist.
-        topology: that of the strategy; for the oracle that of the cell it is compared with.
-        folder: shared by all ranks, empty when the case begins.
-        rank: of this worker.
-        compression: of a DistributedOptimizer; empty for the optimizer as it is.
+        strategy: None for the oracle, which is one device on stock Keras without tfdist.
+        topology: topology of the strategy; for the oracle, topology of the cell that is compared with it.
+        folder: folder that all ranks share, empty when the case begins.
+        rank: number of this process.
+        compression: compression of a DistributedOptimizer; empty if the optimizer is not wrapped.
     """
 
     strategy: Any
@@ -181,15 +182,15 @@ class Run:
 
     @property
     def is_oracle(self) -> bool:
-        """Whether this is what the others are compared with."""
+        """Whether this run computes the expected result."""
         return self.strategy is None
 
     def scope(self) -> Any:
-        """The strategy's scope."""
+        """Returns the scope of the strategy, or an empty context for the oracle."""
         return self.strategy.scope() if self.strategy else contextlib.nullcontext()
 
     def barrier(self) -> None:
-        """Waits until every rank is here."""
+        """Waits until every rank has called it."""
         if self.topology.ranks == 1 or self.strategy is None:
             return
         import tensorflow as tf

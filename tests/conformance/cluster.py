@@ -1,4 +1,4 @@
-"""Resident processes that run cells, each with a deadline: a cell that hangs is reported, and the rest go on."""
+"""Processes that stay alive and run cells one after another. A cell that hangs is reported, and the next cells run."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ HEALTH_SECONDS = 20.0
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """What became of a cell.
+    """The result of running a cell.
 
     Attributes:
-        values: what each rank returned; empty unless all did.
-        error: of the first rank that raised.
-        hung: whether a rank did not answer within its deadline.
-        log: what the ranks wrote.
+        values: the value that each rank returned; empty if a rank failed.
+        error: the error of the first rank that raised.
+        hung: whether a rank did not answer within the deadline.
+        log: the output of the processes after an error.
     """
 
     values: tuple[Any, ...] = ()
@@ -40,14 +40,14 @@ class Outcome:
 
 
 class ResidentCluster:
-    """The processes of one topology, started when the first case is sent and again after a failure.
+    """The processes of one topology. They start with the first case, and again after a failure.
 
     Args:
-        flavour: oracle, stock or tfdist.
-        topology: what to start.
-        deadline_seconds: how long a cell may take.
-        python: the interpreter to run.
-        environment: that of the processes, to which what they need is added.
+        flavour: "oracle", "stock" or "tfdist".
+        topology: number of processes and their strategy.
+        deadline_seconds: time limit of a cell.
+        python: path of the Python interpreter.
+        environment: environment variables of the processes; variables such as TF_CONFIG are added to it.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class ResidentCluster:
         self._stack = contextlib.ExitStack()
 
     def run(self, case: Case, topology: Topology | None = None) -> Outcome:
-        """Runs a case on every rank; for the oracle, as the topology says."""
+        """Runs a case on every rank. The oracle also gets the topology whose result it has to compute."""
         try:
             if not self._processes:
                 self._start()
@@ -111,7 +111,7 @@ class ResidentCluster:
         while not path.exists():
             ended = [process for process in self._processes if process.poll() is not None]
             if ended and not path.exists():
-                raise ChildProcessError(f"a process ended with {ended[0].returncode}")
+                raise ChildProcessError(f"a process ended with exit code {ended[0].returncode}")
             if time.monotonic() > deadline:
                 raise TimeoutError(f"no answer within {self._deadline:g} s")
             time.sleep(0.01)
@@ -132,7 +132,7 @@ class ResidentCluster:
                 "PYTHONPATH": str(ROOT),
                 "CUDA_VISIBLE_DEVICES": "-1",
                 "TF_CPP_MIN_LOG_LEVEL": "2",
-                # The threads of all processes share the machine.
+                # Each process has few threads, since all processes share the cores.
                 "TF_NUM_INTRAOP_THREADS": "2",
             }
             if len(tasks) > 1:
@@ -163,7 +163,7 @@ class ResidentCluster:
         return "\n".join(parts)
 
     def stop(self) -> None:
-        """Kills every process with all that it has started."""
+        """Kills every process and its children."""
         for process in self._processes:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""How far two results are from each other."""
+"""The relative error between two results."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ import numpy as np
 
 
 class Differs(Exception):
-    """Two results that differ in more than numbers."""
+    """Raised if two results differ in more than the values of floats."""
 
 
 def error_of(own: Any, expected: Any, where: str = "result") -> tuple[float, str]:
-    """Returns the largest relative error between two results, and the place where it is.
+    """Returns the largest relative error between two results, and the name of the value that has it.
 
-    A number is compared relative to the expected one, an array (a weight, a prediction) by its largest difference
-    relative to its largest expected value: a weight of nearly zero beside others of size 1 is right to the last bit
-    that matters. Both are compared with at least 1e-3, below which float32 arithmetic leaves nothing to compare.
+    The error of a number is relative to the expected number. The error of an array, such as a weight or a prediction,
+    is its largest difference relative to its largest expected value, so that a weight near 0 beside weights near 1 may
+    have the same absolute error as those. The divisor is at least 1e-3, because float32 rounding dominates below.
 
     Raises:
-        Differs: for another structure, another text, another integer.
+        Differs: if the structures, texts, integers or shapes differ.
     """
     if isinstance(expected, dict):
         if not isinstance(own, dict) or sorted(own) != sorted(expected):
@@ -59,7 +59,7 @@ def _is_array(value: Any) -> bool:
     try:
         return bool(value) and np.asarray(value).dtype.kind == "f"
     except ValueError:
-        # Lists of other lengths within: several arrays.
+        # The inner lists have different lengths, so the value is several arrays.
         return False
 
 

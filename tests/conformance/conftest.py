@@ -10,7 +10,7 @@ from tests.conformance.outcomes import Cell, running, this_leg
 
 @pytest.fixture(scope="module")
 def cells(request: pytest.FixtureRequest) -> Iterator[dict]:
-    """The futures of the cells that the tests of this module ask for, by topology."""
+    """Starts all cells that the tests of this module need, and gives the future of each topology."""
     wanted: dict[Topology, list[Case]] = {}
     for item in request.session.items:
         parameters = getattr(getattr(item, "callspec", None), "params", {})
@@ -21,7 +21,7 @@ def cells(request: pytest.FixtureRequest) -> Iterator[dict]:
 
 
 def check(cell: Cell, topology: Topology, case: Case) -> None:
-    """Fails unless a cell gives the numbers of one device, or may be refused and is."""
+    """Fails unless a cell has the numbers of one device, does not apply, or is refused on a strategy of refused_on."""
     print(cell.log)
     assert cell.word in ("pass", "n/a") or (cell.word == "refuses" and topology.strategy in case.refused_on), (
         f"{cell.word} {cell.size:.2g}: {cell.detail}"

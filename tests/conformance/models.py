@@ -1,4 +1,4 @@
-"""Data and models that the cases share: small enough that a cell costs little more than tracing it."""
+"""Data and models that the cases share. They are so small that most of the time of a cell is tracing."""
 
 from __future__ import annotations
 
@@ -21,29 +21,29 @@ Y = (X.sum(axis=1) > 0).astype("int64")
 
 
 def sgd(**options: Any) -> Any:
-    """The usual optimizer: errors do not grow in it, as they may where a tiny gradient is divided by its own size."""
+    """Returns SGD, the default. Adam would divide a tiny gradient by its own size, and so amplify rounding errors."""
     return keras.optimizers.SGD(**{"learning_rate": 0.05, "momentum": 0.9, **options})
 
 
 def cross_entropy(**options: Any) -> Any:
-    """The usual loss."""
+    """Returns the default loss."""
     return keras.losses.SparseCategoricalCrossentropy(from_logits=True, **options)
 
 
 def network(model_class: Any = None, *, hidden: Any = (), **dense_options: Any) -> Any:
-    """Two dense layers, others between them; to be called in a scope."""
+    """Returns a model of two dense layers with the hidden layers between them. Call it in the scope."""
     inputs = keras.layers.Input((8,))
     x = keras.layers.Dense(16, activation="tanh", **dense_options)(inputs)
     for layer in hidden:
         x = layer(x)
-    # Logits are float32 whatever the policy.
+    # Logits are float32 under every dtype policy.
     return (model_class or keras.Model)(inputs, keras.layers.Dense(2, dtype="float32")(x))
 
 
 def compiled(
     run: Run, make: Any = network, *, optimizer: Any = sgd, metrics: Any = ("accuracy",), **options: Any
 ) -> Any:
-    """Makes and compiles a model in the scope, with the same initial weights everywhere."""
+    """Makes and compiles a model in the scope. The initial weights are the same in every run."""
     keras.utils.set_random_seed(3)
     with run.scope():
         model = make()
@@ -68,12 +68,12 @@ def _distributed(run: Run, optimizer: Any) -> Any:
 
 
 def batches(rows: int = ROWS, batch: int = BATCH) -> Any:
-    """The rows as a tf.data.Dataset."""
+    """Returns the rows as a tf.data.Dataset."""
     return tf.data.Dataset.from_tensor_slices((X[:rows], Y[:rows])).batch(batch)
 
 
 def from_function(run: Run, *, repeat: bool = False) -> Any:
-    """The same global batches, each input pipeline making its own part of them."""
+    """Returns a dataset with the same global batches, of which each input pipeline makes its part."""
 
     def dataset_fn(context: Any) -> Any:
         pipelines, own = context.num_input_pipelines, context.input_pipeline_id
@@ -92,12 +92,12 @@ def from_function(run: Run, *, repeat: bool = False) -> Any:
 
 
 def weights(model: Any) -> list[Any]:
-    """Every weight of a model."""
+    """Returns every weight of a model."""
     return [np.asarray(weight, dtype=float) for weight in model.get_weights()]
 
 
 def trained(model: Any, history: Any) -> dict[str, Any]:
-    """What training has come to: weights, the losses and metrics of its epochs, steps."""
+    """Returns the weights, the losses and metrics of each epoch, and the number of steps."""
     return {
         "weights": weights(model),
         "history": {name: [float(v) for v in values] for name, values in history.history.items()},
@@ -106,5 +106,5 @@ def trained(model: Any, history: Any) -> dict[str, Any]:
 
 
 def fit(model: Any, *data: Any, epochs: int = 2, **options: Any) -> dict[str, Any]:
-    """Fits and returns what it has come to."""
+    """Fits a model and returns the result of `trained`."""
     return trained(model, model.fit(*(data or (batches(),)), epochs=epochs, verbose=0, **options))

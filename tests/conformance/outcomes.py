@@ -1,4 +1,4 @@
-"""What became of a cell, in a word, and how all cells of a leg are run: two topologies at a time."""
+"""Runs the cells of a leg, two topologies at a time, and sums up each result in a word such as pass or wrong."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from tests.conformance.case import ONE_DEVICE, Case, Topology
 from tests.conformance.cluster import Outcome, ResidentCluster
 from tests.conformance.compare import Differs, error_of
 
-# As many clusters as there are cores; a cell is mostly tracing, which is one thread's work.
+# One cluster for each of two cores: a cell mostly traces, which uses one thread.
 CLUSTERS_AT_A_TIME = 2
 
 
 @dataclasses.dataclass(frozen=True)
 class Leg:
-    """A Keras to run with.
+    """A version of Keras with its Python environment.
 
     Attributes:
-        name: what the table calls it.
-        python: the interpreter of its environment.
-        environment: variables that it needs.
+        name: its name in the output, such as "Keras 3".
+        python: path of the Python interpreter of its environment.
+        environment: environment variables that choose this Keras.
     """
 
     name: str
@@ -34,7 +34,7 @@ class Leg:
     environment: tuple[tuple[str, str], ...] = ()
 
     def variables(self) -> dict[str, str]:
-        """The environment of a process of it."""
+        """Returns the environment variables of a process of this leg."""
         inherited = {name: value for name, value in os.environ.items() if name != "TF_USE_LEGACY_KERAS"}
         return {**inherited, **dict(self.environment)}
 
@@ -45,9 +45,9 @@ class Cell:
 
     Attributes:
         word: pass, wrong, raises, refuses, hangs or n/a.
-        size: of the largest relative error; infinite where results differ in more than numbers.
-        detail: the error, the reason, or where the largest error is.
-        log: what the processes wrote, if it did not pass.
+        size: the largest relative error; infinite if the results differ in more than the values of floats.
+        detail: the error message, the reason for n/a, or the name of the value with the largest error.
+        log: the output of the processes after an error.
     """
 
     word: str
@@ -57,7 +57,7 @@ class Cell:
 
 
 class Oracle:
-    """One device on stock Keras in a process without tfdist; remembers what it has computed."""
+    """Computes the expected results: one device on stock Keras, in a process without tfdist. Results are cached."""
 
     def __init__(self, leg: Leg) -> None:
         self._cluster = ResidentCluster("oracle", ONE_DEVICE, python=leg.python, environment=leg.variables())
@@ -65,7 +65,7 @@ class Oracle:
         self._lock = threading.Lock()
 
     def expected(self, case: Case, topology: Topology) -> Outcome:
-        """Returns what one device gives for a case as a topology would be given it."""
+        """Returns the result of one device for a case and the topology that is compared with it."""
         key = (case.name, *(getattr(topology, part) for part in case.per))
         with self._lock:
             if key not in self._known:
@@ -73,12 +73,12 @@ class Oracle:
             return self._known[key]
 
     def stop(self) -> None:
-        """Ends its process."""
+        """Ends the process of the oracle."""
         self._cluster.stop()
 
 
 def judge(case: Case, outcome: Outcome, expected: Outcome) -> Cell:
-    """Compares what every rank returned with what one device returns."""
+    """Compares the values of every rank with those of one device."""
     if expected.values and isinstance(expected.values[0], str):
         return Cell("n/a", detail=expected.values[0])
     if not expected.values:
@@ -86,7 +86,7 @@ def judge(case: Case, outcome: Outcome, expected: Outcome) -> Cell:
     if outcome.hung:
         return Cell("hangs", detail=outcome.error, log=outcome.log)
     if outcome.error:
-        # Sentences of tfdist's own, and Keras's for what it knows that it cannot do.
+        # Each refusal of tfdist begins with the first text. Keras 2 writes the second if a strategy lacks a feature.
         refused = outcome.error.startswith("ValueError: expected ") or "is not supported with the tf.distribute" in (
             outcome.error
         )
@@ -99,7 +99,7 @@ def judge(case: Case, outcome: Outcome, expected: Outcome) -> Cell:
 
 
 def run_topology(leg: Leg, flavour: str, topology: Topology, cases: list[Case], oracle: Oracle) -> dict[str, Cell]:
-    """Runs cases on one topology, one after another, on processes that stay."""
+    """Runs cases on one topology, one after another, in the same processes."""
     cells = {}
     cluster = ResidentCluster(flavour, topology, python=leg.python, environment=leg.variables())
     try:
@@ -123,7 +123,7 @@ def run_topology(leg: Leg, flavour: str, topology: Topology, cases: list[Case], 
 def running(
     leg: Leg, flavour: str, wanted: dict[Topology, list[Case]]
 ) -> Iterator[dict[Topology, concurrent.futures.Future]]:
-    """Starts to run the cases wanted of every topology; gives their futures."""
+    """Starts the wanted cases of every topology and yields the future of each topology."""
     oracle = Oracle(leg)
     with concurrent.futures.ThreadPoolExecutor(CLUSTERS_AT_A_TIME) as pool:
         try:
@@ -137,6 +137,6 @@ def running(
 
 
 def this_leg() -> Leg:
-    """Returns the leg of the interpreter and the environment that this runs in."""
+    """Returns the leg of this interpreter and its environment variables."""
     legacy = os.environ.get("TF_USE_LEGACY_KERAS")
     return Leg("this", environment=(("TF_USE_LEGACY_KERAS", legacy),) if legacy else ())

@@ -1,8 +1,9 @@
-"""A process that stays: makes its strategy once, then runs the cases that it is sent, one after another.
+"""A process that makes a strategy once, and then runs the cases whose names it reads from stdin.
 
 python -m tests.conformance.resident FLAVOUR TOPOLOGY FOLDER RANK
 
-FLAVOUR is oracle, stock or tfdist. A line of JSON on stdin names a case; the answer goes to a file, whole.
+FLAVOUR is oracle, stock or tfdist. Each line of stdin is a JSON object that names a case. The answer is written to a
+file, which appears when it is complete.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from tests.conformance.case import ONE_DEVICE, TOPOLOGIES, UNORDERED, Run, Topol
 
 
 def stock_strategy(topology: Topology) -> Any:
-    """Makes the strategy as a user of TensorFlow would, or serves as a task of its cluster."""
+    """Makes the strategy as a user of TensorFlow would. A worker or ps of a parameter-server cluster serves instead."""
     import tensorflow as tf
 
     if topology.devices > 1:
@@ -50,7 +51,7 @@ def stock_strategy(topology: Topology) -> Any:
 
 @contextlib.contextmanager
 def several_cpus(count: int) -> Any:
-    """Stock TensorFlow gives a worker without GPUs one device, whatever logical CPUs it has."""
+    """Lets stock TensorFlow use all logical CPUs of a worker. It would use one CPU if the worker has no GPU."""
     from tensorflow.python.distribute.collective_all_reduce_strategy import CollectiveAllReduceExtended
 
     stock = CollectiveAllReduceExtended._initialize_local_devices
@@ -78,7 +79,7 @@ def tfdist_strategy(topology: Topology) -> Any:
 
 
 def healthy(strategy: Any) -> bool:
-    """Whether the strategy can still compute: after an error its cluster may not."""
+    """Returns whether the strategy can still compute. After an error its cluster may be broken."""
     import tensorflow as tf
 
     if isinstance(strategy, tf.distribute.ParameterServerStrategy):
@@ -89,7 +90,7 @@ def healthy(strategy: Any) -> bool:
 
 
 def plain(value: Any) -> Any:
-    """Turns arrays, tensors and numbers into what JSON takes; every array into lists of floats."""
+    """Converts a result to JSON types. Arrays and tensors become lists of floats."""
     import numpy as np
 
     if isinstance(value, dict):
@@ -107,7 +108,7 @@ def plain(value: Any) -> Any:
 
 
 def forget() -> None:
-    """Leaves nothing of a case behind for the next one."""
+    """Resets the state of Keras, so that a case does not affect the next one."""
     import tensorflow as tf
 
     keras = tf.keras
@@ -120,7 +121,7 @@ def main() -> None:
     """Runs cases until stdin ends."""
     flavour, name, folder, rank = sys.argv[1:]
     topology = next(t for t in (*TOPOLOGIES, UNORDERED, ONE_DEVICE) if t.name == name)
-    # Cases import TensorFlow, which the strategy has to be the first to touch.
+    # The strategy is made first, because cases start TensorFlow.
     make = {"oracle": lambda topology: None, "stock": stock_strategy, "tfdist": tfdist_strategy}[flavour]
     strategy = make(topology)
     import tensorflow as tf
@@ -147,13 +148,13 @@ def main() -> None:
             forget()
         except Exception:
             traceback.print_exc()
-    # Neither the threads of a coordinator nor the shutdown of collectives may hold it up.
+    # The process exits at once, without waiting for the threads of a coordinator or for the shutdown of collectives.
     shutil.rmtree(folder, ignore_errors=True)
     os._exit(0)
 
 
 def answer(folder: Path, name: str, value: Any) -> None:
-    """Writes a file that appears whole."""
+    """Writes a file under a scratch name and renames it, so that nobody reads half of it."""
     scratch = folder / f".{name}"
     scratch.write_text(json.dumps(value))
     scratch.rename(folder / name)

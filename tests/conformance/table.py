@@ -1,4 +1,4 @@
-"""Writes docs/conformance.md from what every cell became, on stock Keras and with tfdist."""
+"""Writes docs/conformance.md from the results of all cells on stock Keras and with tfdist."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ class Measured:
     """The cells of one Keras.
 
     Attributes:
-        keras: its name and versions.
-        cells: by flavour ("stock", "tfdist"), topology and case.
+        keras: name and versions of Keras, TensorFlow and Python.
+        cells: the cells by flavour ("stock" or "tfdist"), name of the topology and name of the case.
     """
 
     keras: str
@@ -58,14 +58,14 @@ class Measured:
 
 
 def said(cell: Cell) -> str:
-    """Returns what the table says of a cell."""
+    """Returns the text of a cell, such as "wrong 0.04"."""
     if cell.word == "wrong" and math.isfinite(cell.size):
         return f"wrong {cell.size:.2g}"
     return cell.word
 
 
 def pair(stock: Cell, own: Cell) -> str:
-    """Returns what the table says of a cell on stock Keras and with tfdist."""
+    """Returns the text of a cell on stock Keras and with tfdist, such as "raises → pass"."""
     before, after = said(stock), said(own)
     return after if before == after else f"{before} → {after}"
 
@@ -89,7 +89,7 @@ def rows_of(measured: Measured) -> list[str]:
 
 
 def counts_of(measured: Measured) -> list[str]:
-    """Returns the lines that count cells by what became of them, stock and tfdist side by side."""
+    """Returns the lines of the table that counts the cells of each result, for stock Keras and for tfdist."""
     lines = ["| stock → tfdist | " + " | ".join(WORDS) + " | largest error of tfdist |", "| --- |" + " ---: |" * 7]
     names = [topology.name for topology in TOPOLOGIES]
     for name, chosen in [*((name, [name]) for name in names), ("all", names)]:
@@ -128,7 +128,7 @@ def _topologies(names: Iterable[str]) -> str:
 
 
 def tolerance_of(case: Case) -> str:
-    """Returns the line on a bound that is not the usual one."""
+    """Returns the line about a tolerance other than the default."""
     return f"- {case.title}: {case.tolerance:g}. {case.why}"
 
 

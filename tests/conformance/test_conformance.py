@@ -1,4 +1,4 @@
-"""What a strategy trains, evaluates and predicts is what one device does on the same global batches.
+"""A strategy trains, evaluates and predicts what one device does on the same global batches.
 
 The oracle is stock Keras on one device, in a process without tfdist. Each test is a cell of docs/conformance.md.
 """
@@ -12,7 +12,7 @@ from tests.conformance.conftest import check
 from tests.processes import ROOT
 
 CASES = all_cases()
-# The longest first, so that none is left over at the end.
+# The topologies that take longest run first, so that no long topology runs alone at the end.
 ORDER = sorted((*TOPOLOGIES, UNORDERED), key=lambda topology: -topology.workers * topology.devices)
 CELLS = [
     pytest.param(
@@ -29,7 +29,7 @@ def test_gives_the_numbers_of_one_device(topology: Topology, case: Case, cells: 
     check(cells[topology].result()[case.name], topology, case)
 
 
-def test_every_reason_is_given() -> None:
+def test_every_unusual_tolerance_and_every_exception_has_a_reason() -> None:
     for case in CASES.values():
         assert bool(case.why) == (case.tolerance != 1e-5), case.name
         assert all(case.not_on.values()), case.name
@@ -37,7 +37,7 @@ def test_every_reason_is_given() -> None:
 
 @pytest.fixture
 def tables() -> list[list[list[str]]]:
-    """The cells of each row of each table of the document, the heading first."""
+    """Returns the tables of the document as lists of rows of cells. The first row is the heading."""
     text = (ROOT / "docs" / "conformance.md").read_text()
     found = [("| " + part.split("\n\n")[0]).splitlines() for part in text.split("\n| | ")[1:]]
     return [[line.strip("| ").split(" | ") for line in lines] for lines in found]

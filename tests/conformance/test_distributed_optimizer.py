@@ -1,4 +1,4 @@
-"""DistributedOptimizer makes the steps of one device: every row about gradients once more, with and without float16."""
+"""DistributedOptimizer makes the steps of one device in each row about gradients, without compression and with fp16."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import pytest
 from tests.conformance.case import TOPOLOGIES, Case, Topology, distributed_cases
 from tests.conformance.conftest import check
 
-# float16 rounds a sum alike within a process and across workers, where people use it.
+# fp16 rounds in the same way within a process and across workers, so it is tested across workers, where it is useful.
 COMPRESSIONS = {"MultiWorkerMirrored 2x1": ("none", "fp16"), "Mirrored 2": ("none",)}
 
 
 def is_core(topology: Topology, case: Case) -> bool:
-    """Returns whether CI runs a cell: every row across workers, and the rules about gradients everywhere."""
+    """Returns whether CI runs a cell: uncompressed cells across workers, and the group gradient_rules."""
     return (case.name.endswith("-none") and topology.workers > 1) or case.group == "gradient_rules"
 
 

@@ -1,4 +1,4 @@
-"""What goes wrong in a training ends it soon, names the guilty rank and its error, and leaves nothing behind."""
+"""A failure ends the whole job soon. The launcher names the failed task and its error, and no process stays alive."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest
 
 from tests.processes import finish, launch_command, start
 
-# From the moment of the mishap to the end of everything.
+# The time limit from the failure to the end of the job.
 DEADLINE_SECONDS = 15.0
 START_SECONDS = 90.0
 
@@ -46,7 +46,7 @@ model.fit(data, steps_per_epoch=10**6, verbose=0, callbacks=[Mishap()])
 
 
 class Job:
-    """A launcher with two workers that train for ever, its processes marked so that any left over can be found."""
+    """A launcher with two workers that train for ever. A mark in the environment finds processes that stay alive."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -60,7 +60,7 @@ class Job:
         self.process = start(command, cwd=self.folder, env={key: value})
 
     def pids(self) -> dict[int, int]:
-        """Process of each rank, once both have made a few steps."""
+        """Returns the process id of each worker, after both have made a few steps."""
         end = time.monotonic() + START_SECONDS
         while time.monotonic() < end:
             found = [re.fullmatch(r"step-(\d)-(\d+)", path.name) for path in self.folder.glob("step-*")]
@@ -69,13 +69,13 @@ class Job:
             if self.process is None or self.process.poll() is not None:
                 break
             time.sleep(0.05)
-        raise AssertionError(f"no steps were made: {self.end(1).text}")
+        raise AssertionError(f"expected steps of both workers, received none: {self.end(1).text}")
 
     def end(self, deadline_seconds: float = DEADLINE_SECONDS):
         assert self.process is not None
         return finish(self.process, deadline_seconds=deadline_seconds)
 
-    def left_over(self) -> list[int]:
+    def living_processes(self) -> list[int]:
         found = []
         for entry in Path("/proc").iterdir():
             if entry.name.isdigit():
@@ -91,7 +91,7 @@ class Job:
 def job(tmp_path: Path) -> Iterator[Job]:
     job = Job(tmp_path)
     yield job
-    for pid in job.left_over():
+    for pid in job.living_processes():
         os.kill(pid, signal.SIGKILL)
 
 
@@ -102,7 +102,7 @@ def test_a_worker_that_raises_is_named_with_its_error(job: Job) -> None:
     assert ended.code == 1
     assert re.search(r"worker 1 failed first.*exit code 1", ended.text)
     assert "RuntimeError: the data is on fire" in ended.text
-    assert job.left_over() == []
+    assert job.living_processes() == []
 
 
 def test_a_worker_killed_with_sigkill_is_named(job: Job) -> None:
@@ -111,17 +111,17 @@ def test_a_worker_killed_with_sigkill_is_named(job: Job) -> None:
     ended = job.end()
     assert ended.code == 128 + signal.SIGKILL
     assert re.search(r"worker 1 failed first.*SIGKILL", ended.text)
-    assert job.left_over() == []
+    assert job.living_processes() == []
 
 
-def test_ctrl_c_ends_everything(job: Job) -> None:
+def test_ctrl_c_ends_all_processes(job: Job) -> None:
     job.start()
     job.pids()
     assert job.process is not None
     job.process.send_signal(signal.SIGINT)
     ended = job.end()
     assert ended.code == 128 + signal.SIGINT
-    assert job.left_over() == []
+    assert job.living_processes() == []
 
 
 def test_a_taken_port_is_named_before_anything_starts(job: Job) -> None:
@@ -132,7 +132,7 @@ def test_a_taken_port_is_named_before_anything_starts(job: Job) -> None:
     assert ended.code != 0
     assert f"{port}" in ended.text
     assert "worker 0" in ended.text
-    assert job.left_over() == []
+    assert job.living_processes() == []
 
 
 def test_a_killed_launcher_leaves_no_process(job: Job) -> None:
@@ -142,6 +142,6 @@ def test_a_killed_launcher_leaves_no_process(job: Job) -> None:
     job.process.kill()
     job.end()
     end = time.monotonic() + DEADLINE_SECONDS
-    while job.left_over() and time.monotonic() < end:
+    while job.living_processes() and time.monotonic() < end:
         time.sleep(0.1)
-    assert job.left_over() == []
+    assert job.living_processes() == []

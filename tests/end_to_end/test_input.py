@@ -1,4 +1,4 @@
-"""Workers read files of unequal lengths: they end at the same step, and each record counts once."""
+"""Workers that read files of unequal lengths end at the same step, and each record is evaluated once."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ def read(training):
 train, test, count = read(True), read(False), Count()
 history = model.fit(train, steps_per_epoch=train.steps_per_epoch, epochs=3, verbose=0, callbacks=[count]).history
 model.set_weights([0 * weight for weight in model.get_weights()])
-# The model predicts 0, so that the mean absolute error is the mean of the numbers if each of them counts once.
+# The model predicts 0, so the mean absolute error is the mean of the numbers if each number counts once.
 mae = model.evaluate(test, steps=test.steps_per_epoch, verbose=0)[1]
 print("RESULT", json.dumps([count.steps, train.steps_per_epoch, mae, len(history["loss"])]), flush=True)
 """
 
 
-# On a parameter server the dataset is built by its workers, after distribute_files has returned it.
+# With parameter servers, the workers build the dataset after distribute_files has returned.
 PARAMETER_SERVER = """
 import json, sys
 import tensorflow as tf

@@ -1,4 +1,4 @@
-"""Two workers that write to a parameter server at the same time lose no count."""
+"""No count is lost if two workers write to a parameter server at the same time."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ history = model.fit(data, steps_per_epoch=400, epochs=1, verbose=0, callbacks=[R
 iterations = int(model.optimizer.iterations.numpy())
 
 
-# A loop of the user's own goes on to work after fit, and counts as well.
+# A custom training loop works after fit, and its steps are counted too.
 coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
 variables = model.trainable_variables
 
@@ -76,7 +76,7 @@ with open("results.json", "w") as file:
 """
 
 
-def test_400_steps_of_two_workers_are_400_and_metrics_stay_in_range(tmp_path: Path) -> None:
+def test_400_steps_of_two_workers_count_as_400_and_metrics_stay_in_range(tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(PROGRAM)
     ended = launch("--workers", "2", "--ps", "1", "--", "program.py", cwd=tmp_path, deadline_seconds=150)
     assert ended.code == 0
@@ -88,7 +88,7 @@ def test_400_steps_of_two_workers_are_400_and_metrics_stay_in_range(tmp_path: Pa
         assert 0 <= logs["accuracy"] <= 1
         assert logs["loss"] >= 0
     assert results["seen"][-1] == {name: values[-1] for name, values in results["history"].items()}
-    # 8 rows a step: the mean over k steps is a multiple of 1/8k, which a lost or doubled count would not be.
+    # Each step has 8 rows, so the mean over k steps is a multiple of 1/(8k). A lost or doubled count would change that.
     for k, logs in enumerate(results["seen"], start=1):
         right = logs["accuracy"] * 8 * k
         assert abs(right - round(right)) < 1e-2 * max(1, k / 100)

@@ -1,4 +1,4 @@
-"""`tfdist train` on every strategy: what the README's main command does."""
+"""`tfdist train`, the main command of the README, on every strategy."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from tests.processes import launch, run
 
-# strategy: (launcher's arguments, program's flags, least accuracy on held-out data)
+# For each strategy: arguments of the launcher, flags of the program, lowest accepted accuracy on held-out data.
 STRATEGIES = {
     "one_device": (["--workers", "1"], [], 0.96),
     "mirrored": (["--workers", "1"], ["--devices=2"], 0.96),
@@ -95,7 +95,7 @@ def model(*, image_shape, num_classes):
 """
 
 
-def test_a_model_of_ones_own_that_has_no_input_yet(tmp_path: Path) -> None:
+def test_a_model_of_the_user_that_is_built_without_an_input_layer_trains(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(MODEL_WITHOUT_INPUT)
     flags = ["--model=mine:model", "--optimizer=lamb", "--epochs=2", f"--data_dir={tmp_path}/data"]
     ended = run([sys.executable, "-m", "tfdist", "train", *flags], cwd=tmp_path, deadline_seconds=120)
@@ -103,7 +103,7 @@ def test_a_model_of_ones_own_that_has_no_input_yet(tmp_path: Path) -> None:
     assert "accuracy" in ended.text
 
 
-def test_compressed_gradients_over_two_workers(tmp_path: Path) -> None:
+def test_two_workers_with_compressed_gradients_end_with_the_same_weights(tmp_path: Path) -> None:
     flags = ["--model=mlp", "--epochs=3", "--compression=topk:0.05", "--backward_passes_per_step=2"]
     ended = launch(
         "--workers",
@@ -119,5 +119,5 @@ def test_compressed_gradients_over_two_workers(tmp_path: Path) -> None:
     assert len(set(re.findall(r"accuracy 0\.\d+, loss [\d.]+, steps \d+, weights \w+", ended.text))) == 1
     found = re.search(r"topk:0.05, ([\d,]+) bytes a step and replica, ([\d.]+) times fewer", ended.text)
     assert found is not None
-    # Eight bytes for one element of twenty: ten times fewer, but for what is too small to compress.
+    # Eight bytes are sent for each twenty elements of 4 bytes, which is a tenth. Small variables are not compressed.
     assert 8 < float(found[2]) <= 10

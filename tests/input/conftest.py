@@ -12,7 +12,7 @@ def _tensorflow(four_cpus, no_surroundings):
 
 @pytest.fixture
 def write(tmp_path):
-    """A function that writes the numbers below `count` to TFRecord files, and returns their names."""
+    """Returns a function that writes the numbers below `count` to TFRecord files and returns the file names."""
 
     def write(count, num_shards=1):
         return write_tfrecords((b"%d" % i for i in range(count)), str(tmp_path / "numbers"), num_shards=num_shards)
@@ -22,7 +22,7 @@ def write(tmp_path):
 
 @pytest.fixture
 def unequal(tmp_path):
-    """Files of 50, 3, 0, 120, 64, 65, 1, 200 and 77 records, which are the numbers below 580 in order."""
+    """Writes files of 50, 3, 0, 120, 64, 65, 1, 200 and 77 records: the numbers below 580 in order."""
     files, total = [], 0
     for i, size in enumerate([50, 3, 0, 120, 64, 65, 1, 200, 77]):
         files += write_tfrecords((b"%d" % j for j in range(total, total + size)), f"{tmp_path}/f{i}", num_shards=1)

@@ -31,7 +31,7 @@ class AsynchronousPipelines(tf.distribute.ParameterServerStrategy):
     """A stand-in for a parameter server, whose workers make steps independently of each other."""
 
     def __init__(self):
-        # The base class would look for a cluster.
+        # The constructor of the base class would look for a cluster, so it is not called.
         self.num_pipelines = 0
 
     @property
@@ -56,7 +56,7 @@ def flat(lists):
 
 
 def steps_of_replicas(strategy, dataset):
-    """Returns for every step the list of the replicas' batches."""
+    """Returns the batches of all replicas for each step."""
     return [values(strategy.experimental_local_results(batch)) for batch in dataset]
 
 

@@ -17,7 +17,7 @@ from tfdist.input import distribute_files, write_tfrecords
 
 @pytest.fixture
 def corrupt(tmp_path):
-    """The name of a file of 100 records, one byte of record 70 changed."""
+    """Writes a file of 100 records, changes one byte of record 70, and returns the file name."""
     (name,) = write_tfrecords((b"%020d" % i for i in range(100)), str(tmp_path / "bad"), num_shards=1)
     content = bytearray(Path(name).read_bytes())
     content[70 * 36 + 20] ^= 255
@@ -70,7 +70,7 @@ def test_skipped_records_are_reported_and_counted(corrupt, capfd):
 
 
 def test_pipelines_that_skip_records_end_at_the_same_step(corrupt):
-    """A pipeline that loses records makes as many steps as the others, which would otherwise wait for it."""
+    """A pipeline that skips records still makes as many steps as the others, so no pipeline waits for another."""
     batches = global_batches([corrupt], 2, global_batch_size=4, training=False, skip_corrupt=True)
     assert len(batches) == 25
     seen = flat(batches)

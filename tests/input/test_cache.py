@@ -1,4 +1,4 @@
-"""Records kept in memory come in the same order, and their files are read once."""
+"""Records that are kept in memory have the same order as records from files, and the files are read once."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_the_order_is_that_of_reading_from_files(policy, unequal):
     assert global_batches(unequal, 2, steps=90, cache=True, **options) == expected
 
 
-def test_a_reader_of_structures_and_shards_without_records(tmp_path):
+def test_a_reader_of_structures_may_have_shards_without_records(tmp_path):
     (tmp_path / "a.txt").write_text("1\n2\n3")
     options = {
         "reader": lambda name: tf.data.TextLineDataset(name).map(lambda line: {"one": number(line)}),

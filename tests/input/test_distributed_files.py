@@ -28,14 +28,14 @@ def parse(record):
 
 @pytest.mark.parametrize(("name", "options"), STRATEGIES)
 @pytest.mark.parametrize("training", [True, False])
-def test_it_is_a_distributed_dataset_with_documented_attributes(name, options, training, write):
+def test_the_result_is_a_distributed_dataset_with_documented_attributes(name, options, training, write):
     files = write(60, num_shards=4)
     dataset = distribute_files(
         create_strategy(name, **options), files, parse_fn=number, global_batch_size=8, training=training
     )
     assert isinstance(dataset, DistributedFiles)
     assert isinstance(dataset, tf.distribute.DistributedDataset)
-    # The largest of 8 canonical shards has 8 records, of which each step takes one.
+    # The largest of 8 canonical shards has 8 records, and each step takes one record of each shard.
     assert dataset.steps_per_epoch == 8
     assert dataset.repeats is training
     assert isinstance(dataset.plan, ShardPlan)
@@ -55,13 +55,13 @@ def test_the_default_strategy_gives_a_tf_data_dataset_with_the_same_attributes(w
     assert sorted(flat(values(dataset))) == list(range(10))
 
 
-def test_other_datasets_are_no_instances():
+def test_other_datasets_are_not_instances_of_distributed_files():
     strategy = create_strategy("one_device")
     assert not isinstance(strategy.experimental_distribute_dataset(tf.data.Dataset.range(3)), DistributedFiles)
 
 
 @pytest.mark.parametrize(("name", "options"), STRATEGIES)
-def test_fit_evaluate_and_predict_take_it(name, options, write):
+def test_fit_evaluate_and_predict_accept_the_dataset(name, options, write):
     strategy = create_strategy(name, **options)
     files = write(64, num_shards=4)
     with strategy.scope():
@@ -78,7 +78,7 @@ def test_fit_evaluate_and_predict_take_it(name, options, write):
     predictions = model.predict(test, steps=test.steps_per_epoch, verbose=0)
 
     assert int(model.optimizer.iterations.numpy()) == 12
-    # The model returns 3x where 2x is right, so that the error of x is x.
+    # The model returns 3x and the label is 2x, so the absolute error of x is x.
     numbers = np.arange(64.0)
     np.testing.assert_allclose(history["mae"], [numbers.mean()] * 3, rtol=1e-6)
     np.testing.assert_allclose(logs["mae"], numbers.mean(), rtol=1e-6)
@@ -86,7 +86,7 @@ def test_fit_evaluate_and_predict_take_it(name, options, write):
 
 
 @pytest.mark.parametrize(("name", "options"), STRATEGIES)
-def test_a_custom_loop_takes_it(name, options, write):
+def test_a_custom_loop_accepts_the_dataset(name, options, write):
     strategy = create_strategy(name, **options)
     dataset = distribute_files(strategy, write(64), parse_fn=parse, global_batch_size=16)
 
@@ -99,7 +99,7 @@ def test_a_custom_loop_takes_it(name, options, write):
     assert sum(float(step(next(batches))) for _ in range(dataset.steps_per_epoch)) == sum(range(64))
 
 
-def test_the_attributes_stay_after_it_is_read(write):
+def test_the_attributes_do_not_change_when_the_dataset_is_read(write):
     strategy = create_strategy("mirrored", devices=2)
     dataset = distribute_files(strategy, write(16), parse_fn=number, global_batch_size=8, training=False)
     before = dataset.steps_per_epoch, dataset.repeats, dataset.plan, dataset.state
@@ -108,7 +108,7 @@ def test_the_attributes_stay_after_it_is_read(write):
 
 
 def test_a_long_wait_for_other_workers_is_reported(write, monkeypatch, caplog):
-    """One process with the role of two workers: the sum takes as long as a slow worker would."""
+    """One process acts as two workers. Its sum takes as long as a slow worker would need."""
 
     def slow_sum(strategy, counts):
         time.sleep(0.3)
@@ -120,5 +120,5 @@ def test_a_long_wait_for_other_workers_is_reported(write, monkeypatch, caplog):
     strategy = create_strategy("one_device")
     with caplog.at_level(logging.WARNING, "tfdist"), pytest.raises(ValueError, match="the same files on every worker"):
         distribute_files(strategy, write(16), parse_fn=number, global_batch_size=8)
-    # Worker 1 does not exist and has therefore found no files, so that the call ends with an error.
+    # Worker 1 does not exist, so it has found no files and the call ends with an error.
     assert "every worker to count the records of its files in distribute_files" in caplog.text

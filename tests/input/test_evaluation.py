@@ -1,4 +1,4 @@
-"""The batches of evaluation."""
+"""The batches of distribute_files in evaluation."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tfdist.input import distribute_files
     ],
 )
 @pytest.mark.parametrize("count", [1, 3, 8, 11, 13, 16])
-def test_each_record_comes_once_and_a_batch_has_one_of_each_shard(name, options, count, write):
+def test_each_record_comes_once_and_a_batch_has_one_record_of_each_shard(name, options, count, write):
     strategy = create_strategy(name, **options)
     dataset = distribute_files(
         strategy, write(count, num_shards=1), parse_fn=number, global_batch_size=8, training=False
@@ -41,7 +41,7 @@ def test_each_record_comes_once_and_a_batch_has_one_of_each_shard(name, options,
     assert {len(parts) for parts in steps} == {strategy.num_replicas_in_sync}
 
 
-def test_some_replicas_get_an_empty_batch_if_there_are_fewer_records(write):
+def test_some_replicas_get_an_empty_batch_if_there_are_fewer_records_than_rows(write):
     strategy = create_strategy("mirrored", devices=4)
     dataset = distribute_files(strategy, write(2), parse_fn=number, global_batch_size=4, training=False)
     assert steps_of_replicas(strategy, dataset) == [[[], [0], [], [1]]]

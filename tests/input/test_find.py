@@ -79,8 +79,8 @@ def test_different_files_are_refused_on_every_worker(folder):
     found = find_files(str(folder / "data-*"))
     for error in on_workers([found, found[:2]]):
         assert str(error) == (
-            "expected the same files on every worker, received 3 files on worker 0 and 2 files on worker 1, or other "
-            "names or sizes; give all workers the same files."
+            "expected the same files on every worker, received 3 files on worker 0 and 2 files on worker 1, whose "
+            "names, sizes or numbers of records differ; give all workers the same files."
         )
 
 

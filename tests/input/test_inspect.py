@@ -10,12 +10,12 @@ from tfdist.input.inspect import inspect, main
 
 @pytest.fixture
 def files(tmp_path):
-    """Two files of 30 and 29 records of 16 + 10 bytes."""
+    """Writes two files of 30 and 29 records. Each record has 10 bytes of data and 16 bytes of framing."""
     write_tfrecords([b"0123456789"] * 59, str(tmp_path / "data"), num_shards=2)
     return str(tmp_path / "data-*.tfrecord")
 
 
-def test_it_shows_files_records_bytes_plan_and_imbalance(files, capsys):
+def test_inspect_shows_files_records_bytes_plan_and_imbalance(files, capsys):
     assert main(["inspect", files, "--pipelines", "2"]) == 0
     out = capsys.readouterr().out
     assert "2 files, uncompressed TFRecord, 59 records (from an index), 1,534 bytes" in out
@@ -25,7 +25,7 @@ def test_it_shows_files_records_bytes_plan_and_imbalance(files, capsys):
     assert len(rows) >= 2
 
 
-def test_with_a_batch_size_it_plans_the_shards_of_training(files):
+def test_with_a_batch_size_inspect_plans_the_shards_of_training(files):
     text = inspect(files, num_pipelines=2, global_batch_size=16)
     assert "8 canonical shards, 4 for each of 2 pipelines:" in text
     assert "policy records" in text

@@ -1,4 +1,4 @@
-"""The k-th global batch does not depend on the cluster."""
+"""Each global batch has the same records on every cluster."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ def test_a_start_at_any_step_on_any_cluster_continues_an_uninterrupted_run(polic
 
 def test_the_state_holds_the_number_of_shards_that_keeps_the_order_on_another_cluster(unequal):
     assert distribute_files(Pipelines(1), unequal, parse_fn=number, global_batch_size=30).state.canonical_shards == 6
-    # 3 pipelines cannot share 8 shards, so that 12 are chosen. 1 pipeline reads the same batches from 12 shards.
+    # 8 shards cannot be divided among 3 pipelines, so 12 shards are chosen. With 12 shards, 1 pipeline reads the same
+    # batches.
     of_three = global_batches(unequal, 3, steps=9, global_batch_size=48)
     state = InputState(canonical_shards=12)
     assert global_batches(unequal, 1, steps=9, global_batch_size=48, state=state) == of_three

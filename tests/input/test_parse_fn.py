@@ -24,13 +24,13 @@ def test_sparse_ragged_and_plain_values_are_batched_as_by_tf_data(rows, write):
             "text": record,
         }
 
-    def by_hand(names):
+    def batches_of_tf_data(names):
         return tf.data.TFRecordDataset(names).map(parse).batch(rows)
 
     files = write(90)
     options = {"parse_fn": parse, "global_batch_size": rows, "state": InputState(canonical_shards=1)}
     dataset = distribute_files(create_strategy("one_device"), files, training=False, **options)
-    for ours, expected in itertools.zip_longest(dataset, by_hand(files)):
+    for ours, expected in itertools.zip_longest(dataset, batches_of_tf_data(files)):
         assert ours.keys() == expected.keys()
         for batch in (ours, expected):
             batch["sparse"], batch["ragged"] = tf.sparse.to_dense(batch["sparse"]), batch["ragged"].to_tensor()
@@ -47,7 +47,7 @@ def test_random_augmentation_differs_between_records_and_epochs(write):
     assert len(set(drawn)) == 80
 
 
-def test_shapes_that_parse_fn_leaves_open_are_those_of_the_first_record(write):
+def test_shapes_that_parse_fn_does_not_fix_are_those_of_the_first_record(write):
     (context,) = contexts(1, 1)
     dataset_fn = distribute_files(
         Pipelines(1),
@@ -60,7 +60,7 @@ def test_shapes_that_parse_fn_leaves_open_are_those_of_the_first_record(write):
 
 
 def test_a_value_without_a_static_rank_must_keep_its_shape(write):
-    """TensorFlow knows no shape, not even a rank, of a value that py_function returns."""
+    """TensorFlow does not know the shape or the rank of a value that py_function returns."""
 
     def parse(record):
         size = tf.cast(number(record) % 2 + 1, tf.int32)
@@ -84,7 +84,7 @@ def test_a_parse_fn_that_fails_on_the_first_record_is_refused(write):
         distribute_files(Pipelines(1), files, parse_fn=wrong, global_batch_size=4)
 
 
-def test_a_parse_fn_that_returns_another_shape_ends_the_step(write):
+def test_a_parse_fn_that_returns_another_shape_is_an_error_in_the_step(write):
     dataset = distribute_files(
         create_strategy("one_device"),
         write(9),

@@ -52,13 +52,13 @@ def test_replicate_gives_all_records_to_every_shard(files, num_shards):
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_log_normal_files_are_balanced(seed):
+def test_files_of_log_normal_sizes_are_balanced(seed):
     sizes = np.random.default_rng(seed).lognormal(mean=15, sigma=1, size=100).astype(int).tolist()
     mean = sum(sizes) / 8
     plan = plan_shards([File(name=str(i), size=size) for i, size in enumerate(sizes)], 8)
     assert plan.policy == "files"
     assert plan.imbalance == max(plan.sizes) / mean
-    # A single file may be larger than the mean. Then no shard is larger than that file.
+    # If one file is larger than the mean size of a shard, no shard is larger than that file.
     assert plan.imbalance <= max(1.02, max(sizes) / mean)
 
 

@@ -1,4 +1,4 @@
-"""The records of a shard. Each graph is traced once and runs on hundreds of random files."""
+"""read_shard returns the records of a shard. Each graph is traced once and reads hundreds of random files."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FIELDS = ("names", "file", "start", "length", "segments", "offsets", "first_offs
 
 
 def reader_of(*, shuffled, seekable):
-    """Returns a function from (table of tensors, shard, epoch, first, window) to the records that are read."""
+    """Returns a function that takes (table of tensors, shard, epoch, first, window) and returns the records."""
 
     @tf.function(reduce_retracing=True)
     def read(table, shard, epoch, first, window):

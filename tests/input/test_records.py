@@ -12,7 +12,7 @@ def records(file):
     return [record.numpy() for record in tf.data.TFRecordDataset(file)]
 
 
-def test_records_go_to_the_files_in_turn(tmp_path):
+def test_records_are_written_to_the_files_in_turn(tmp_path):
     files = write_tfrecords([b"a", b"b", b"c", b"d", b"e"], str(tmp_path / "new" / "letters"), num_shards=2)
     assert files == [str(tmp_path / "new" / f"letters-0000{i}-of-00002.tfrecord") for i in range(2)]
     assert [records(file) for file in files] == [[b"a", b"c", b"e"], [b"b", b"d"]]
@@ -26,11 +26,11 @@ def test_more_shards_than_records_leave_some_empty(tmp_path):
     assert count_records(files[1:]) == 0
 
 
-def test_more_records_than_one_counting_batch(tmp_path):
+def test_more_records_than_one_counting_batch_are_counted(tmp_path):
     assert count_records(write_tfrecords([b"x"] * 2500, str(tmp_path / "many"), num_shards=2)) == 2500
 
 
-def test_a_prefix_without_a_folder(tmp_path, monkeypatch):
+def test_a_prefix_without_a_folder_means_the_current_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert write_tfrecords([], "here", num_shards=1) == ["here-00000-of-00001.tfrecord"]
     assert (tmp_path / "here-00000-of-00001.tfrecord").exists()

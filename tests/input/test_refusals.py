@@ -67,7 +67,7 @@ def test_options_that_contradict_each_other_are_refused(options, message, write)
 
 
 def test_a_step_within_an_epoch_of_a_parameter_server_is_refused(write):
-    with pytest.raises(ValueError, match=r"^expected a state with step 0 on a parameter server, whose workers"):
+    with pytest.raises(ValueError, match=r"^expected a state with step 0 for a parameter server strategy, whose"):
         distribute_files(
             AsynchronousPipelines(), write(9), parse_fn=number, global_batch_size=4, state=InputState(step=1)
         )
@@ -93,13 +93,13 @@ def test_a_batch_that_the_replicas_do_not_divide_is_refused(replicas, batch, adv
         distribute_files(Pipelines(replicas), write(3), parse_fn=number, global_batch_size=batch)
 
 
-def test_a_state_of_no_shards_is_refused():
+def test_a_state_with_0_shards_is_refused():
     with pytest.raises(ValueError, match=r"^expected canonical_shards to be at least 1 or None, received 0.$"):
         InputState(canonical_shards=0)
 
 
 @pytest.mark.parametrize(("steps", "steps_per_epoch"), [(-1, 10), (1, 0)])
-def test_a_later_position_by_impossible_numbers_is_refused(steps, steps_per_epoch):
+def test_a_position_after_impossible_numbers_of_steps_is_refused(steps, steps_per_epoch):
     message = (
         f"^expected steps of 0 or more and steps_per_epoch of at least 1, received {steps} and {steps_per_epoch}.$"
     )

@@ -29,7 +29,7 @@ def test_files_without_an_index_are_counted(unequal, tmp_path):
     assert global_batches(unequal, 2, steps=40, global_batch_size=16) == expected
 
 
-def test_a_reader_of_text_files(tmp_path):
+def test_a_reader_may_read_text_files(tmp_path):
     for i in range(3):
         (tmp_path / f"{i}.txt").write_text("\n".join(str(10 * i + j) for j in range(10)))
     options = {"reader": tf.data.TextLineDataset, "global_batch_size": 4}
@@ -38,7 +38,7 @@ def test_a_reader_of_text_files(tmp_path):
     assert sorted(flat(global_batches(files, 1, steps=8, **options))) == list(range(30))
 
 
-def test_a_reader_of_structures(tmp_path):
+def test_a_reader_may_return_structures(tmp_path):
     for i in range(2):
         (tmp_path / f"{i}.txt").write_text("\n".join(str(10 * i + j) for j in range(10)))
 

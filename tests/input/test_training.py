@@ -1,4 +1,4 @@
-"""The batches of training."""
+"""The batches of distribute_files in training."""
 
 from __future__ import annotations
 
@@ -60,11 +60,11 @@ def test_a_single_file_is_shuffled_with_the_whole_buffer(write):
         create_strategy("one_device"), write(800), parse_fn=number, global_batch_size=8, shuffle_buffer=400
     )
     first = flat(values(itertools.islice(dataset, 40)))
-    # Each of 8 shards has 100 records and begins with a shuffle of its first 50.
+    # Each of 8 shards has 100 records, and the first window shuffles its first 50.
     assert max(value % 100 for value in first) > 40
 
 
-def test_four_files_with_the_policy_files_make_four_canonical_shards(write):
+def test_four_files_with_the_policy_files_give_four_canonical_shards(write):
     files = write(64, num_shards=4)
     batches = global_batches(files, 1, steps=8, global_batch_size=8, policy="files")
     assert sorted(flat(batches)) == list(range(64))
@@ -72,7 +72,7 @@ def test_four_files_with_the_policy_files_make_four_canonical_shards(write):
 
 
 def test_five_files_with_the_policy_files_are_enough_for_three_pipelines(write):
-    """Six canonical shards would be more than there are files: three are chosen."""
+    """Three canonical shards are chosen, since there are fewer files than six shards."""
     batches = global_batches(write(60, num_shards=5), 3, steps=5, global_batch_size=12, policy="files")
     assert len(set(flat(batches))) == len(flat(batches))
 
@@ -91,7 +91,7 @@ def test_pipelines_read_different_files_if_there_are_enough(num_shards, pipeline
         Pipelines(pipelines), files, parse_fn=number, global_batch_size=pipelines, policy="files"
     )
     seen = [
-        # At least three epochs of each pipeline.
+        # Each pipeline is read for at least three epochs.
         set(flat(values(dataset_fn(context).take(12 * num_shards))))
         for context in contexts(pipelines, pipelines)
     ]

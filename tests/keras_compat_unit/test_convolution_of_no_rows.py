@@ -1,4 +1,4 @@
-"""With a replica that has no rows, a model with convolutions trains as on one device."""
+"""A model with convolutions trains as on one device even if a replica has no rows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ import tensorflow as tf
 
 layers = tf.keras.layers
 rng = np.random.default_rng(0)
-# The last batch has one row, so that the second replica has none.
+# The last batch has one row, so the second replica has no rows.
 x, y = rng.normal(size=(21, 8, 8, 2)).astype("float32"), rng.normal(size=(21, 1)).astype("float32")
 with strategy.scope():
     tf.keras.utils.set_random_seed(0)
@@ -50,14 +50,14 @@ def result(children, *arguments):
 
 
 @pytest.mark.parametrize("name", ["mirrored", "central_storage"])
-def test_a_replica_without_rows_convolves_nothing(name, children):
+def test_training_with_a_replica_without_rows_equals_one_device(name, children):
     (expected, answer), (found, again) = (result(children, *one) for one in (("one_device", "1"), (name, "2")))
     for one, other in zip(expected, found, strict=True):
         assert np.allclose(one, other, rtol=1e-5, atol=1e-6)
     assert np.allclose(answer, again, rtol=1e-5, atol=1e-6)
 
 
-def test_a_worker_without_rows_convolves_nothing(children, tmp_path):
+def test_training_with_a_worker_without_rows_equals_one_device(children, tmp_path):
     expected, answer = result(children, "one_device", "1")
     (tmp_path / "program.py").write_text(PROGRAM)
     arguments = ("--workers", "2", "--", "program.py", "multi_worker_mirrored", "1")
@@ -70,7 +70,7 @@ def test_a_worker_without_rows_convolves_nothing(children, tmp_path):
         assert np.allclose(answer, again, rtol=1e-5, atol=1e-6)
 
 
-def test_one_replica_is_left_alone():
+def test_the_mend_does_not_act_on_one_replica():
     import tensorflow as tf
 
     assert not convolution_of_no_rows._may_be_empty(tf.zeros([0, 8, 8, 2]))

@@ -35,7 +35,7 @@ def distributed(model):
 @pytest.mark.parametrize("make", [lambda model: data(repeat=True), distributed])
 def test_data_that_does_not_say_its_steps_is_refused(make, model):
     with pytest.raises(
-        ValueError, match=r"expected steps_per_epoch for data that repeats without end, received None; "
+        ValueError, match="expected steps_per_epoch for data that repeats without end, received"
     ):
         model.fit(make(model), verbose=0)
     assert steps(model) == 0

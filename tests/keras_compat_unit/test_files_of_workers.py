@@ -69,13 +69,13 @@ def test_a_saved_model_is_one_file_that_loads(name, options, tmp_path):
         np.testing.assert_array_equal(mine, saved)
 
 
-def test_a_name_without_a_folder(tmp_path, monkeypatch):
+def test_a_file_name_without_a_folder_is_saved_in_the_current_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     save_model(build(), "model.keras")
     assert os.listdir(tmp_path) == ["model.keras"]
 
 
-def test_a_file_is_replaced(tmp_path):
+def test_an_existing_file_is_replaced(tmp_path):
     path = tmp_path / "model.keras"
     path.write_text("old")
     save_model(build(), str(path))
@@ -92,7 +92,7 @@ def test_a_name_that_does_not_end_in_keras_is_refused(name, tmp_path):
     assert os.listdir(tmp_path) == []
 
 
-def test_a_save_that_fails_leaves_the_old_file_and_no_scratch(tmp_path):
+def test_a_save_that_fails_keeps_the_old_file_and_removes_the_scratch_file(tmp_path):
     path = tmp_path / "model.keras"
     path.write_text("old")
     with pytest.raises(OSError, match="no space left"):
@@ -101,7 +101,7 @@ def test_a_save_that_fails_leaves_the_old_file_and_no_scratch(tmp_path):
     assert path.read_text() == "old"
 
 
-def test_a_worker_that_is_not_the_chief_takes_part_and_keeps_nothing(tmp_path):
+def test_a_worker_that_is_not_the_chief_saves_too_and_keeps_no_file(tmp_path):
     model = Follower()
     save_model(model, str(tmp_path / "model.keras"))
     assert len(model.saved) == 1
@@ -118,7 +118,7 @@ def everything_in(folder):
 
 @pytest.fixture
 def two_workers(monkeypatch):
-    """Strategies count as those of two workers; what the other one says is the list that is returned."""
+    """Makes every strategy count as a strategy of two workers. Returns the list of the numbers of the other worker."""
     other = []
 
     def exchange(strategy, numbers, *, dtype, to):
@@ -131,7 +131,7 @@ def two_workers(monkeypatch):
 
 
 @pytest.mark.parametrize("old", [None, "old"])
-def test_nobody_sees_a_file_before_it_is_whole(old, tmp_path):
+def test_a_file_appears_only_when_it_is_complete(old, tmp_path):
     path = tmp_path / "model.keras"
     if old:
         path.write_text(old)
@@ -148,7 +148,7 @@ def test_nobody_sees_a_file_before_it_is_whole(old, tmp_path):
 
 @pytest.mark.parametrize("context", [lambda path: written_by_chief(path, CHIEF), replaced])
 @pytest.mark.parametrize("error", [OSError("no space left"), KeyboardInterrupt()])
-def test_an_error_leaves_the_old_file_and_no_scratch(context, error, tmp_path):
+def test_an_error_keeps_the_old_file_and_removes_the_scratch_file(context, error, tmp_path):
     path = tmp_path / "model.keras"
     path.write_text("old")
     with pytest.raises(type(error)), context(str(path)) as scratch:
@@ -158,7 +158,7 @@ def test_an_error_leaves_the_old_file_and_no_scratch(context, error, tmp_path):
     assert path.read_text() == "old"
 
 
-def test_a_save_of_several_files_moves_the_one_that_names_the_others_last(tmp_path, monkeypatch):
+def test_a_save_of_several_files_moves_the_file_last_that_names_the_others(tmp_path, monkeypatch):
     moved = []
     rename = os.replace
     monkeypatch.setattr(os, "replace", lambda a, b: (moved.append(os.path.basename(b)), rename(a, b)))
@@ -170,7 +170,7 @@ def test_a_save_of_several_files_moves_the_one_that_names_the_others_last(tmp_pa
     assert everything_in(tmp_path / "new") == ["checkpoint", "ckpt.data-00000-of-00001", "ckpt.index"]
 
 
-def test_a_folder_appears_whole_and_a_second_save_leaves_what_is_not_its_own(tmp_path, monkeypatch):
+def test_a_folder_appears_complete_and_a_second_save_keeps_files_of_others(tmp_path, monkeypatch):
     def save(text):
         with written_by_chief(str(tmp_path / "model"), CHIEF) as scratch:
             os.makedirs(os.path.join(scratch, "variables"))
@@ -188,7 +188,7 @@ def test_a_folder_appears_whole_and_a_second_save_leaves_what_is_not_its_own(tmp
     assert (tmp_path / "model" / "saved_model.pb").read_text() == "two"
 
 
-def test_a_follower_touches_nothing_near_the_file(tmp_path):
+def test_a_follower_writes_nothing_into_the_folder_of_the_file(tmp_path):
     path = tmp_path / "new" / "model.keras"
     with written_by_chief(str(path), FOLLOWER) as scratch:
         Path(scratch).write_text("mine")
@@ -206,7 +206,7 @@ def test_a_follower_keeps_a_file_that_the_chief_did_not_name(tmp_path, two_worke
     assert everything_in(tmp_path) == ["mine.keras"]
 
 
-def test_paths_are_the_same_however_they_are_written(tmp_path, monkeypatch):
+def test_two_spellings_of_a_path_are_the_same_path(tmp_path, monkeypatch):
     said = []
     monkeypatch.setattr(workers, "exchange", lambda _, numbers, **__: said.append(numbers) or [tuple(numbers)])
     monkeypatch.chdir(tmp_path)
@@ -217,14 +217,14 @@ def test_paths_are_the_same_however_they_are_written(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("strategy", [CHIEF, FOLLOWER])
-def test_the_failure_of_another_worker_before_the_save_leaves_the_old_file(strategy, tmp_path, two_workers):
+def test_the_failure_of_another_worker_before_the_save_keeps_the_old_file(strategy, tmp_path, two_workers):
     two_workers.append([1, 0])
     path = tmp_path / "model.keras"
     path.write_text("old")
     other = 1 if strategy is CHIEF else 0
-    message = f"expected every worker to save {str(path)!r}, received an error on worker {other}; mend what its log"
+    message = f"expected every worker to save {str(path)!r}, received an error on worker {other}; see the log"
     with pytest.raises(OSError, match=re.escape(message)), written_by_chief(str(path), strategy):
-        raise AssertionError("the body is not to run")
+        raise AssertionError("expected the body of the with statement not to run")
     assert everything_in(tmp_path) == ["model.keras"]
     assert path.read_text() == "old"
 
@@ -238,7 +238,7 @@ def test_the_failure_of_another_worker_within_the_save_is_reported(tmp_path, two
         Path(scratch).write_text("mine")
 
 
-def test_an_action_returns_what_every_worker_says_or_raises(two_workers):
+def test_an_action_returns_the_values_of_every_worker_or_raises(two_workers):
     two_workers.extend([[0, 5, 6], [0, 7, 8], [1, 0, 0], [0, 9, 9]])
     assert run_on_every_worker(CHIEF, lambda: (1, 2), width=2, to="count") == [(1, 2), (5, 6)]
     assert run_on_every_worker(FOLLOWER, lambda: (1, 2), width=2, to="count") == [(7, 8), (1, 2)]
@@ -248,7 +248,7 @@ def test_an_action_returns_what_every_worker_says_or_raises(two_workers):
         run_on_every_worker(CHIEF, lambda: (1 // 0, 2), width=2, to="count")
 
 
-def test_a_model_of_one_worker_has_no_workers():
+def test_a_model_of_one_worker_has_no_strategy_of_workers():
     for name in (None, "one_device", "mirrored", "multi_worker_mirrored"):
         model = build(name and create_strategy(name))
         assert strategy_of_workers(model) is None
@@ -256,13 +256,13 @@ def test_a_model_of_one_worker_has_no_workers():
 
 
 @pytest.mark.parametrize("attribute", ["_distribute_strategy", "_distribution_strategy"])
-def test_either_keras_tells_the_strategy(attribute, two_workers):
+def test_the_strategy_of_a_model_is_found_in_either_keras(attribute, two_workers):
     assert strategy_of_workers(types.SimpleNamespace(**{attribute: FOLLOWER})) is FOLLOWER
     assert follows(types.SimpleNamespace(**{attribute: FOLLOWER}))
     assert not follows(types.SimpleNamespace(**{attribute: CHIEF}))
 
 
-def test_saving_functions_are_left_alone_where_one_process_saves_or_no_file_is_named(tmp_path, two_workers):
+def test_saving_functions_are_called_unchanged_if_one_process_saves_or_no_file_is_named(tmp_path, two_workers):
     seen = []
     save = saved_by_chief(lambda model, filepath, overwrite=True: seen.append((filepath, overwrite)))
     path = str(tmp_path / "model.keras")
@@ -274,7 +274,7 @@ def test_saving_functions_are_left_alone_where_one_process_saves_or_no_file_is_n
 
 
 @pytest.mark.parametrize(("answer", "expected"), [(True, "new"), (False, "old")])
-def test_an_existing_file_is_asked_about_under_its_own_name(answer, expected, tmp_path, two_workers, monkeypatch):
+def test_the_question_about_an_existing_file_names_that_file(answer, expected, tmp_path, two_workers, monkeypatch):
     path = tmp_path / "model.keras"
     path.write_text("old")
     asked = []
@@ -287,7 +287,7 @@ def test_an_existing_file_is_asked_about_under_its_own_name(answer, expected, tm
 
 
 @pytest.mark.parametrize(("strategy", "expected"), [(CHIEF, "log.csv"), (FOLLOWER, os.devnull)])
-def test_the_log_of_a_follower_goes_nowhere(strategy, expected, two_workers):
+def test_the_log_of_a_follower_is_discarded(strategy, expected, two_workers):
     opened = []
     callback = types.SimpleNamespace(filename="log.csv", model=types.SimpleNamespace(_distribute_strategy=strategy))
     logged_by_chief(lambda self, logs: opened.append(self.filename))(callback)
@@ -323,7 +323,7 @@ for path in ("blocked/model.keras", "blocked/model.weights.h5"):
     except OSError as error:
         print("OUTCOME", type(error).__name__, error)
 if is_chief(strategy):
-    # The others find the file only if they wait for it.
+    # The other worker finds the file only if it waits for the chief.
     time.sleep(2)
 model.save("model.keras")
 print("LOADED", len(keras().models.load_model("model.keras").weights))
@@ -346,7 +346,7 @@ class Interrupt(keras().callbacks.Callback):
             raise KeyError
 
 
-# Batch statistics are read, and assigned, by all workers together.
+# All workers read and assign batch statistics together.
 x, y = np.ones((8, 2)), np.ones((8, 3))
 backup = lambda: keras().callbacks.BackupAndRestore("backup")
 try:
@@ -362,7 +362,7 @@ def test_two_workers_fail_together_and_save_together(tmp_path):
     (tmp_path / "blocked").write_text("a file, not a folder")
     ended = launch("--workers", "2", "--", "program.py", cwd=tmp_path, deadline_seconds=120)
     assert ended.code == 0
-    assert ended.text.count("received an error on worker 0; mend what its log reports.") == 2
+    assert ended.text.count("received an error on worker 0; see the log of that worker.") == 2
     assert len(re.findall(r"\[worker 0\] OUTCOME FileExistsError", ended.text)) == 2
     for worker in (0, 1):
         assert f"[worker {worker}] LOADED" in ended.text

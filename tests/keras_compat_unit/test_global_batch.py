@@ -19,7 +19,7 @@ from tfdist.keras_compat.losses.global_batch import global_batch, rows_of
     ],
     ids=["tensor", "nested", "ragged", "sparse", "empty"],
 )
-def test_the_rows_of_a_batch(data, rows):
+def test_the_rows_of_a_batch_are_counted(data, rows):
     assert float(rows_of(data())) == rows
 
 
@@ -46,7 +46,7 @@ print("BATCH", json.dumps([[float(v) for v in strategy.experimental_local_result
 """
 
 
-def test_each_replica_knows_its_share_of_the_rows_within_the_context_alone(children):
+def test_each_replica_has_its_share_of_the_rows_only_within_the_context(children):
     assert "BATCH [[3.0, 1.0], [4.0, 4.0], [0.75, 0.25]]" in children.run(PROGRAM).out
 
 

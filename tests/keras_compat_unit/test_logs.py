@@ -1,4 +1,4 @@
-"""Logs of several dtypes and shapes are averaged over replicas, also over several replicas of one process."""
+"""Logs of several dtypes and shapes are averaged over the replicas of one process."""
 
 from __future__ import annotations
 

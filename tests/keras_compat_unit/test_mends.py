@@ -11,7 +11,8 @@ from tfdist.keras_compat.registry import MENDS, apply_mends
 from tfdist.keras_compat.version import KerasInUse
 from tfdist.strategies import STRATEGY_NAMES
 
-# Notes down every function of the classes and modules that mends patch, then looks again.
+# Records every function and class member of Keras. Then prints those that changed after an import of tfdist and after
+# each create_strategy.
 PATCHES_NOTHING = """
 import importlib, json, sys, types
 import tensorflow as tf
@@ -84,11 +85,11 @@ def nothing_applied(monkeypatch):
         ("mirrored", "keras3", "4.0.0", False),
     ],
 )
-def test_which_strategy_and_keras_a_mend_suits(kind, keras, version, suits):
+def test_a_mend_suits_the_strategies_and_versions_that_it_names(kind, keras, version, suits):
     assert mend().suits(kind, KerasInUse(keras, version, ""), object()) is suits
 
 
-def test_a_mend_is_applied_once_and_noted_down(monkeypatch, nothing_applied):
+def test_a_mend_is_applied_once_and_listed(monkeypatch, nothing_applied):
     calls = []
     monkeypatch.setattr(registry, "MENDS", [mend(calls)])
     for _ in range(2):
@@ -97,31 +98,31 @@ def test_a_mend_is_applied_once_and_noted_down(monkeypatch, nothing_applied):
     assert registry.applied_mends() == ("some_defect",)
 
 
-def test_a_keras_without_the_defect_is_left_alone(monkeypatch, nothing_applied):
+def test_a_keras_without_the_defect_is_not_patched(monkeypatch, nothing_applied):
     monkeypatch.setattr(registry, "MENDS", [mend(defect_present=lambda: False)])
     apply_mends("mirrored", KerasInUse("keras3", "3.15.1", ""), object())
     assert registry.applied_mends() == ()
 
 
-def test_a_keras_that_it_was_not_written_for_is_not_even_looked_at(monkeypatch, nothing_applied):
+def test_a_version_of_keras_that_a_mend_does_not_name_is_not_checked(monkeypatch, nothing_applied):
     monkeypatch.setattr(registry, "MENDS", [mend(defect_present=None)])
     apply_mends("mirrored", KerasInUse("keras3", "3.16.0", ""), object())
     assert registry.applied_mends() == ()
 
 
 @pytest.mark.parametrize(("strategy", "needed"), [("compresses", True), ("does not", False), (None, False)])
-def test_a_strategy_of_the_right_name_may_still_not_need_a_mend(strategy, needed):
+def test_a_mend_can_be_limited_to_strategies_that_need_it(strategy, needed):
     one = mend(needed_by=lambda strategy: strategy == "compresses")
     assert one.suits("mirrored", KerasInUse("keras3", "3.15.1", ""), strategy) is needed
 
 
-def test_before_there_is_a_strategy_only_mends_that_say_so_are_needed():
+def test_without_a_strategy_a_mend_is_needed_only_if_it_accepts_none():
     keras3 = KerasInUse("keras3", "3.15.1", "")
     assert not mend().suits("mirrored", keras3, None)
     assert mend(needed_by=lambda strategy: strategy is None).suits("mirrored", keras3, None)
 
 
-def test_every_mend_says_what_it_is_for():
+def test_every_mend_names_its_strategies_versions_issue_and_defect():
     assert len({one.name for one in MENDS}) == len(MENDS) > 0
     for one in MENDS:
         assert set(one.strategies) <= set(STRATEGY_NAMES) - {"auto"}
@@ -132,7 +133,7 @@ def test_every_mend_says_what_it_is_for():
 
 
 def needed_by_plain(kind):
-    """The mends that a strategy of tfdist without options needs."""
+    """Returns the names of the mends that a strategy without all-reduce options needs."""
     plain = types.SimpleNamespace()
     return [one.name for one in MENDS if one.suits(kind, keras_in_use(), plain)]
 
@@ -141,10 +142,10 @@ def test_nothing_is_patched_until_a_strategy_needs_it(children):
     finished = children.run(PATCHES_NOTHING)
     imported, one_device, mirrored, again = map(json.loads, finished.out.splitlines())
     assert imported == [True, [], []]
-    # Neither touches how one device computes.
+    # None of these mends changes the numbers of one device.
     assert one_device[2] == needed_by_plain("one_device")
     assert set(one_device[2]) <= {"wrapping_is_not_saved", "initial_epoch_outlives_fit", "endless_data_without_steps"}
-    # That the comparison can see a patch at all: mirrored needs some on Keras 3.
+    # The mirrored strategy shows that the comparison detects patches, since it needs some on Keras 3.
     assert set(mirrored[1]) == set(needed_by_plain("mirrored"))
     assert (mirrored[0] > 0) is bool(mirrored[1])
     assert again == [[], True]

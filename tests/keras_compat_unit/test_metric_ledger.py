@@ -55,7 +55,7 @@ def test_the_ledger_adds_the_contributions_of_steps_and_writes_the_sums_back(fou
     assert (total.numpy(), count.numpy()) == (20.0, 7)
 
 
-def test_a_step_that_fails_leaves_the_running_values_in_place(four_cpus):
+def test_a_step_that_fails_does_not_change_the_running_values(four_cpus):
     metric = types.SimpleNamespace(total=tf.Variable(5.0))
     ledger = MetricLedger([Slot(metric, "total")])
     ledger.open()

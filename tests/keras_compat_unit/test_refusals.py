@@ -1,4 +1,4 @@
-"""Options that cannot be honoured are refused before anything is trained."""
+"""Options that cannot be honoured are refused before the first step."""
 
 from __future__ import annotations
 

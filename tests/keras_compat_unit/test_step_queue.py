@@ -72,7 +72,7 @@ def test_two_steps_for_each_worker_are_scheduled_ahead():
     assert len(coordinator.scheduled) == 7
 
 
-def test_no_step_is_scheduled_beyond_those_granted():
+def test_only_granted_steps_are_scheduled():
     coordinator = Coordinator()
     queue = queue_of(BatchFeed(range(1, 100)), doubling(coordinator), num_workers=2)
     queue.grant(3)
@@ -82,12 +82,12 @@ def test_no_step_is_scheduled_beyond_those_granted():
     assert list(queue) == [8, 10]
 
 
-def test_a_step_must_be_set_before_the_first():
+def test_a_queue_without_a_step_function_raises():
     with pytest.raises(RuntimeError, match=r"expected StepQueue.step to be set"):
         next(StepQueue(BatchFeed([1]), num_workers=1))
 
 
-def test_workers_that_run_out_of_data_are_left_out_and_do_not_count():
+def test_steps_of_workers_without_data_do_not_count():
     # Worker 0 has one batch and worker 1 has three; the queue does not choose the worker that runs a step.
     answers = iter([(True, 0, "a"), (False, 0, None), (True, 1, "b"), (False, 0, None), (True, 1, "c"), (True, 1, "d")])
     coordinator = Coordinator()
@@ -120,7 +120,7 @@ def test_a_step_that_was_cancelled_raises_the_error_that_cancelled_it():
 
 
 def test_class_weights_are_refused_with_a_dataset_function():
-    with pytest.raises(ValueError, match="expected no class_weight with a dataset function, received one; let"):
+    with pytest.raises(ValueError, match="expected no class_weight with a dataset function, received class weights;"):
         per_worker_dataset(lambda context: None, tf.distribute.get_strategy(), class_weight={0: 1.0})
 
 

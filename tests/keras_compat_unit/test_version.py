@@ -1,4 +1,4 @@
-"""Which Keras is in use is found out, and a Keras that tfdist cannot work with is refused."""
+"""keras_in_use finds the Keras in use, and refuses a Keras that tfdist cannot work with."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ except Exception as error:
 
 
 def expected_name():
-    # From the environment variable and the installed versions, unlike keras_in_use.
+    # Unlike keras_in_use, this function decides by the environment variable and the installed versions.
     if os.environ.get("TF_USE_LEGACY_KERAS") in ("1", "true", "True") and not tf.__version__.startswith("2.15"):
         return "tf_keras"
     return "keras3" if installed_keras.__version__.startswith("3.") else "keras2"
@@ -39,7 +39,7 @@ def test_the_keras_in_use_is_that_of_this_environment():
     assert keras() is tf.keras
 
 
-def test_the_engine_of_keras_2_is_found():
+def test_the_engine_of_keras_is_found():
     if keras_in_use().is_keras3:
         assert keras_in_use().engine == "keras.src.trainers"
         assert hasattr(engine_module("trainer"), "Trainer")
@@ -94,6 +94,6 @@ def test_a_missing_keras_is_named():
     told = _import_error(ImportError("Keras cannot be imported."))
     assert type(told) is ImportError
     assert str(told) == (
-        "expected an installed Keras, received: Keras cannot be imported.; with TF_USE_LEGACY_KERAS=1 install "
+        "expected Keras to be installed, received: Keras cannot be imported.; if TF_USE_LEGACY_KERAS=1 is set, install "
         "tfdist[tf-keras]."
     )

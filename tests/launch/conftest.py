@@ -1,4 +1,4 @@
-"""Runs `tfdist launch` with small plain-Python programs and a hard deadline, and ends all processes after a test."""
+"""Runs `tfdist launch` with small Python programs and a hard deadline, and ends all processes after each test."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ import tfdist
 
 DEADLINE_SECONDS = 30.0
 
-# The beginning of every task's program. Tasks wait for files in the directory of their program, never for a time.
+# The beginning of the program of every task. A task waits for files in the folder of its program, never for a fixed
+# time: `say` writes such a file, and `wait_for` waits for one.
 PRELUDE = """
 import json, os, signal, subprocess, sys, time
 config = json.loads(os.environ["TF_CONFIG"])
@@ -39,7 +40,7 @@ def wait_for(name):
         time.sleep(0.01)
 
 def forever():
-    wait_for("what never comes")
+    wait_for("a file that nobody writes")
 """
 
 
@@ -58,9 +59,9 @@ class Started:
         self._place = place
 
     def wait_for(self, name: str) -> str:
-        """Returns the text that a task has written under this name, as soon as it has."""
+        """Waits until a task has written a file, and returns its text."""
         path = self._place / name
-        wait_until(path.exists, f"a task says {name}")
+        wait_until(path.exists, f"a task has written the file {name}")
         return path.read_text()
 
     def end(self) -> Finished:
@@ -70,7 +71,7 @@ class Started:
 
 
 class Launcher:
-    """Starts launchers whose processes all carry a mark in their environment."""
+    """Starts launchers. All of their processes have the same mark in their environment."""
 
     def __init__(self, place: Path) -> None:
         self.place = place
@@ -100,7 +101,7 @@ class Launcher:
         return Started(process, self.place)
 
     def run(self, *args: str, program: str | None = None, env: dict[str, str] | None = None) -> Finished:
-        """Runs a launcher to its end; with a program, as the command of every task."""
+        """Runs a launcher to its end. A program, if given, becomes the command of every task."""
         command = ("--log-dir", "logs", *args, "--", str(self.write(program))) if program is not None else args
         return self.start(*command, env=env).end()
 
@@ -108,7 +109,7 @@ class Launcher:
         return (self.place / "logs" / name).read_text()
 
     def alive(self) -> dict[int, str]:
-        """The living processes that descend from these launchers, with their command lines."""
+        """Returns the process ids and command lines of the launchers and their descendants that are alive."""
         found = {}
         for entry in Path("/proc").iterdir():
             try:
@@ -133,11 +134,11 @@ class Launcher:
                     pipe.close()
 
 
-def wait_until(condition: Callable[[], object], what: str) -> None:
+def wait_until(condition: Callable[[], object], description: str) -> None:
     end = time.monotonic() + DEADLINE_SECONDS
     while not condition():
         if time.monotonic() > end:
-            raise AssertionError(f"waited {DEADLINE_SECONDS:g} s in vain until {what}")
+            raise AssertionError(f"expected within {DEADLINE_SECONDS:g} s that {description}, received no such state")
         time.sleep(0.01)
 
 

@@ -26,7 +26,7 @@ def test_tf_config_lists_every_task_of_the_cluster_and_names_the_own_task() -> N
 
 
 @pytest.mark.parametrize("host", ["localhost", "10.0.0.1", "::1"])
-def test_tf_config_is_that_of_the_cluster_config_which_describes_the_same_task(host: str) -> None:
+def test_tf_config_equals_that_of_a_cluster_config_of_the_same_task(host: str) -> None:
     spec = LaunchSpec(command=("x",), workers=2, ps=1, evaluator=True)
     ports = {task: 1000 + number for number, task in enumerate(spec.cluster_tasks)}
     for task in spec.tasks:
@@ -62,18 +62,18 @@ def test_cpus_are_divided_among_the_tasks_that_train(
     assert thread_share(tasks, cores=cores, requested=requested) == share
 
 
-def test_tasks_of_a_ps_cluster_have_eight_interop_threads_and_the_ps_and_chief_no_other_limit() -> None:
+def test_tasks_of_a_ps_cluster_have_eight_interop_threads_and_only_workers_and_evaluator_an_intraop_limit() -> None:
     variables = {task.name: thread_env(task, PS_CLUSTER, share=1) for task in PS_CLUSTER}
     assert {env["TF_NUM_INTEROP_THREADS"] for env in variables.values()} == {"8"}
     limited = [name for name, env in variables.items() if env.get("TF_NUM_INTRAOP_THREADS") == "1"]
     assert limited == ["worker 0", "worker 1", "evaluator 0"]
 
 
-def test_a_share_of_zero_sets_nothing() -> None:
+def test_a_share_of_zero_sets_no_variable() -> None:
     assert thread_env(WORKERS[0], WORKERS, share=0) == {}
 
 
-def test_the_users_variables_override_the_division_and_the_environment_is_not_changed() -> None:
+def test_variables_of_the_user_override_the_thread_share_and_the_environment_is_not_changed() -> None:
     spec = LaunchSpec(command=("x",), workers=2, env={"A": "from --env", "TF_NUM_INTEROP_THREADS": "5"})
     base = {"OMP_NUM_THREADS": "3", "A": "old", "B": "kept"}
     before = dict(os.environ)

@@ -9,7 +9,8 @@ import pytest
 
 from .conftest import Launcher
 
-# Every task but worker 1 trains until it is ended, and worker 1 fails once all tasks have started.
+# Every task but worker 1 runs until the launcher ends it. Worker 1 waits until worker 0 has started. Each test adds the
+# code with which worker 1 fails.
 OTHERS = """
 say(f"{job}-{index}", os.getpid())
 if (job, index) != ("worker", 1):
@@ -53,8 +54,8 @@ def test_a_killed_task_is_noticed_and_the_exit_code_is_that_of_its_signal(launch
     assert launcher.alive() == {}
 
 
-def test_of_two_failures_shortly_after_each_other_the_first_is_reported(launcher: Launcher) -> None:
-    # Worker 0 fails by itself, as a collective does, a moment after worker 1 has ended.
+def test_the_first_of_two_failures_shortly_after_each_other_is_reported(launcher: Launcher) -> None:
+    # Worker 0 fails by itself shortly after worker 1 has ended, as a collective operation does.
     program = """
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
 if index == 1:

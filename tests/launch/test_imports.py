@@ -41,5 +41,5 @@ def test_every_public_name_has_an_example(name: str) -> None:
     assert ">>> " in getattr(tfdist.launch, name).__doc__
 
 
-def test_the_launcher_and_the_cluster_have_one_type_for_a_task() -> None:
+def test_the_launcher_and_the_cluster_package_share_the_class_task() -> None:
     assert tfdist.launch.Task is tfdist.cluster.Task

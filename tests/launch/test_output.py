@@ -35,7 +35,7 @@ class Terminal(io.StringIO):
         (b"", []),
     ],
 )
-def test_lines_show_their_last_state(written: bytes, lines: list[str]) -> None:
+def test_a_line_is_shown_in_its_last_state(written: bytes, lines: list[str]) -> None:
     assert assemble(written) == lines
 
 
@@ -44,7 +44,7 @@ def test_a_character_may_arrive_in_two_parts() -> None:
 
 
 @given(st.text(alphabet="ab\r\b\né\x1b[mK", max_size=40), st.lists(st.integers(0, 40), max_size=4))
-def test_how_the_output_is_cut_into_chunks_does_not_matter(text: str, cuts: list[int]) -> None:
+def test_the_chunks_in_which_output_arrives_do_not_matter(text: str, cuts: list[int]) -> None:
     data = text.encode()
     edges = sorted({0, len(data), *(min(cut, len(data)) for cut in cuts)})
     chunks = [data[start:end] for start, end in itertools.pairwise(edges)]
@@ -63,7 +63,7 @@ def test_an_endless_line_is_cut() -> None:
     assert [len(line) for line in assemble(b"x" * (MAX_LINE + 5))] == [MAX_LINE, 5]
 
 
-def test_a_line_wiped_by_blanks_stays_wiped() -> None:
+def test_a_line_that_is_overwritten_with_blanks_is_empty() -> None:
     assert last_state("50%\r   \r").strip() == ""
 
 
@@ -73,7 +73,7 @@ def test_a_tail_remembers_the_last_lines_only() -> None:
     assert tail.lines == ["b", "c"]
 
 
-def test_each_line_has_its_prefix_and_no_colour_off_a_terminal() -> None:
+def test_in_a_file_each_line_has_its_prefix_and_no_colour() -> None:
     stream = io.StringIO()
     console = Console.on(stream, {})
     console.show("worker 0", 0, ["one", "\x1b[1;32mtwo\x1b[0m"])

@@ -34,7 +34,7 @@ def test_workers_and_ps_that_lose_their_coordinator_after_its_success_have_not_f
     assert first_failure(tasks, [ended(CHIEF, 1.0), ended(EVALUATOR, 1.1, 1)]) is not None
 
 
-def test_without_parameter_servers_workers_are_waited_for_without_end() -> None:
+def test_without_parameter_servers_all_workers_stay_needed() -> None:
     assert unneeded_tasks([CHIEF, W0, W1], [ended(CHIEF, 1.0), ended(W0, 1.0)]) == []
 
 
@@ -42,7 +42,7 @@ def test_without_parameter_servers_a_worker_may_fail_the_run_after_the_chief_has
     assert first_failure([CHIEF, W0], [ended(CHIEF, 1.0), ended(W0, 2.0, 1)]) is not None
 
 
-def test_after_the_coordinators_success_its_workers_and_ps_are_not_needed_then_the_evaluator_is_not() -> None:
+def test_after_the_success_of_the_coordinator_first_workers_and_ps_and_then_the_evaluator_are_not_needed() -> None:
     tasks = [CHIEF, W0, PS, EVALUATOR]
     exits = [ended(CHIEF, 1.0)]
     assert unneeded_tasks(tasks, exits) == [W0, PS]
@@ -50,5 +50,5 @@ def test_after_the_coordinators_success_its_workers_and_ps_are_not_needed_then_t
     assert unneeded_tasks(tasks, []) == []
 
 
-def test_an_evaluator_alone_is_needed() -> None:
+def test_an_evaluator_that_is_the_only_task_is_needed() -> None:
     assert unneeded_tasks([EVALUATOR], []) == []

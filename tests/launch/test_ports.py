@@ -28,7 +28,7 @@ def test_a_task_can_listen_on_its_port_and_be_reached_while_the_port_is_held() -
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "0.0.0.0"])
-def test_a_socket_that_does_not_share_cannot_bind_a_held_port(address: str) -> None:
+def test_a_socket_without_reuseaddr_cannot_bind_a_held_port(address: str) -> None:
     with PortHold(TASKS[:1], host="localhost") as hold, socket.socket() as other, pytest.raises(OSError):
         other.bind((address, hold.ports[TASKS[0]]))
 
@@ -93,7 +93,7 @@ def test_a_host_that_is_not_this_machine_is_refused(host: str) -> None:
         PortHold(TASKS, host=host)
 
 
-def test_ports_are_released_before_the_start_where_they_cannot_be_shared(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ports_that_cannot_be_shared_are_released_before_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ports, "can_listen_while_held", lambda: False)
     with PortHold(TASKS[:1], host="localhost") as hold:
         hold.release_if_needed()

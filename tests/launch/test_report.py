@@ -41,7 +41,7 @@ def test_a_failure_names_the_first_task_and_those_that_ended_with_it_but_not_tho
     ]
 
 
-def test_a_task_that_wrote_nothing_is_reported_so() -> None:
+def test_the_report_says_that_a_task_wrote_nothing() -> None:
     first = TaskExit(task=W1, code=-9, seconds=1.0)
     assert "worker 1 wrote nothing (x.log)" in failure(first, [first], tail=[], log=Path("x.log"))
 
@@ -50,7 +50,7 @@ def test_the_last_thirty_lines_are_shown_without_a_traceback() -> None:
     assert lines_to_show([str(number) for number in range(100)]) == [str(number) for number in range(70, 100)]
 
 
-def test_of_several_tracebacks_the_last_is_shown_with_what_it_is_chained_to() -> None:
+def test_the_last_of_several_tracebacks_is_shown_with_those_chained_to_it() -> None:
     head = "Traceback (most recent call last):"
     chain = "During handling of the above exception, another exception occurred:"
     old, first, second = [head, "old"], [head, "KeyError"], ["", chain, "", head, "ValueError"]

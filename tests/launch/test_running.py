@@ -1,4 +1,4 @@
-"""Runs that succeed: what the tasks receive, which lines are shown, and when the run ends."""
+"""Runs that succeed: the environment of the tasks, the lines that are shown, and the end of the run."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_every_task_gets_its_tf_config_and_the_evaluator_is_not_in_the_cluster(l
     assert json.loads(launcher.log("worker-1.log"))["task"] == {"type": "worker", "index": 1}
 
 
-def test_parameter_servers_add_a_chief_and_say_so(launcher: Launcher) -> None:
+def test_parameter_servers_add_a_chief_and_the_launcher_reports_it(launcher: Launcher) -> None:
     done = launcher.run("--ps", "1", "--grace-seconds", "20", program="print(list(config['cluster']))")
     assert done.code == 0
     assert "tfdist launch: --ps needs a coordinator, so a chief is added\n" in done.err
@@ -53,7 +53,7 @@ wait_for(f"connected-{1 - index}")
     assert launcher.run("--workers", "2", program=program).code == 0
 
 
-def test_output_is_prefixed_in_order_and_logged_raw(launcher: Launcher) -> None:
+def test_output_is_shown_in_order_with_prefixes_and_logged_without(launcher: Launcher) -> None:
     program = r"""
 print("to stdout")
 print("to stderr", file=sys.stderr)
@@ -68,7 +68,7 @@ os.write(1, b"1/2\r2/2\n\xff no end")
     assert raw == b"to stdout\nto stderr\n1/2\r2/2\n\xff no end"
 
 
-def test_the_header_and_the_end_are_on_stderr(launcher: Launcher) -> None:
+def test_the_messages_of_the_launcher_are_on_stderr(launcher: Launcher) -> None:
     done = launcher.run("--workers", "2", "--threads-per-rank", "3", program="")
     first, *_, last_but_one, last = done.err.splitlines()
     assert first.startswith("tfdist launch: 2 workers on localhost ports ")
@@ -92,7 +92,7 @@ def test_a_module_is_run_with_this_python(launcher: Launcher) -> None:
     assert done.out == f"[worker 0] {sys.executable} ['--epochs', '3']\n"
 
 
-def test_threads_and_variables_reach_the_tasks_and_the_users_own_override_them(launcher: Launcher) -> None:
+def test_threads_and_variables_reach_the_tasks_and_variables_of_the_user_override_them(launcher: Launcher) -> None:
     names = ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "PYTHONUNBUFFERED", "A")
     program = f"print(*(os.environ.get(name) for name in {names!r}), len(os.environ['TFDIST_LAUNCH_ID']) > 8)"
     done = launcher.run(
@@ -106,7 +106,7 @@ def test_zero_threads_per_task_sets_no_variable(launcher: Launcher) -> None:
     assert launcher.run("--threads-per-rank", "0", program=program).out == "[worker 0] []\n"
 
 
-def test_a_worker_that_has_ended_well_waits_for_the_others(launcher: Launcher) -> None:
+def test_after_the_success_of_a_worker_the_launcher_waits_for_the_others(launcher: Launcher) -> None:
     program = """
 if index == 0:
     say("first is done")
@@ -187,7 +187,9 @@ else:
     assert "all 2 tasks ended with exit code 0" in done.err
 
 
-def test_the_function_returns_how_the_run_ended(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_launch_returns_exit_code_first_failure_and_log_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     spec = LaunchSpec(
         command=(sys.executable, "-c", "import sys; sys.exit(3)"), log_dir=tmp_path / "logs", timeout_seconds=30
     )
@@ -214,7 +216,7 @@ def test_a_taken_port_is_refused_with_task_and_port(launcher: Launcher) -> None:
     assert launcher.alive() == {}
 
 
-def test_a_command_that_does_not_exist_is_refused_with_127_and_nothing_is_left(launcher: Launcher) -> None:
+def test_a_command_that_does_not_exist_is_refused_with_127_and_leaves_no_process_or_file(launcher: Launcher) -> None:
     done = launcher.run("--workers", "2", "--", "no-such-command", "--flag")
     assert done.code == 127
     assert done.err == (
@@ -231,7 +233,7 @@ def test_a_file_that_cannot_be_executed_is_refused_with_126(launcher: Launcher, 
     script.chmod(mode)
     done = launcher.run("--workers", "2", "--", "./script")
     assert done.code == 126
-    assert "expected a command that can be executed, received './script'; run it by its interpreter" in done.err
+    assert "expected a command that can be executed, received './script'; run it with its interpreter" in done.err
     assert launcher.alive() == {}
 
 

@@ -28,7 +28,7 @@ say(f"up-{index}", os.getpid())
 forever()
 """
 
-# A grandchild in the task's process group and one in a session of its own; both ignore SIGTERM.
+# Each task starts two processes that ignore SIGTERM: one in the process group of the task, one in a session of its own.
 HAS_GRANDCHILDREN = """
 deaf = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); time.sleep(60)"
 for own_session in (False, True):
@@ -104,7 +104,7 @@ def test_grandchildren_are_gone_after_a_failure(launcher: Launcher) -> None:
     assert launcher.alive() == {}
 
 
-def test_the_program_below_a_shell_is_gone_with_it(launcher: Launcher) -> None:
+def test_a_program_that_a_shell_has_started_ends_with_the_shell(launcher: Launcher) -> None:
     script = launcher.write("say('up')\nforever()")
     started = launcher.start("--grace-seconds", "5", "--", "sh", "-c", f"{sys.executable} {script}; true")
     started.wait_for("up")
@@ -117,7 +117,7 @@ def test_after_the_launcher_is_killed_its_tasks_grandchildren_and_guard_end(laun
     script = launcher.write(HAS_GRANDCHILDREN + "forever()")
     started = launcher.start("--workers", "2", "--grace-seconds", "0.5", "--", str(script))
     started.wait_for("up-0"), started.wait_for("up-1")
-    # The launcher, its guard, two tasks, and two grandchildren of each.
+    # The processes are the launcher, its guard, two tasks, and two children of each task.
     assert len(launcher.alive()) == 8
     started.process.send_signal(signal.SIGKILL)
     assert started.process.wait(30) == -signal.SIGKILL

@@ -74,7 +74,7 @@ def test_only_modules_and_python_files_are_run_with_this_python(command: tuple[s
         ),
         (
             {"env": {"TF_CONFIG": "{}"}},
-            r"expected --env without TF_CONFIG, which the launcher sets, received it; remove",
+            r"expected --env without TF_CONFIG, which the launcher sets, received TF_CONFIG='{}'\.$",
         ),
         ({"env": {"TFDIST_LAUNCH_ID": "a"}}, r"expected --env without TFDIST_LAUNCH_ID"),
     ],

@@ -1,4 +1,4 @@
-"""TensorFlow's own information stays in the log files unless it is asked for."""
+"""Information messages of TensorFlow are only written to the log files, unless the user asks for them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def test_information_is_dropped_and_warnings_and_errors_stay() -> None:
     assert without_tensorflow_info([INFO, WARNING, ERROR, "Epoch 1/3"]) == [WARNING, ERROR, "Epoch 1/3"]
 
 
-def test_a_line_of_the_program_that_only_looks_alike_stays() -> None:
+def test_a_similar_line_of_the_program_stays() -> None:
     lines = ["I am here", "I0000 is a code", "WARNING: All log messages"]
     assert without_tensorflow_info(lines) == lines
 

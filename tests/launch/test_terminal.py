@@ -1,4 +1,4 @@
-"""What a person at a terminal sees."""
+"""The output of a launcher on a terminal."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from .conftest import DEADLINE_SECONDS, Launcher
 
 
 def read_until(terminal: int, text: bytes) -> bytes:
-    """Returns what a terminal shows up to a text."""
+    """Reads from a terminal until a text appears, and returns all that was read."""
     end = time.monotonic() + DEADLINE_SECONDS
     seen = b""
     while text not in seen:
         readable, _, _ = select.select([terminal], [], [], max(0.0, end - time.monotonic()))
         if not readable:
-            raise AssertionError(f"waited in vain for {text!r}, saw {seen!r}")
+            raise AssertionError(f"expected {text!r} on the terminal, received {seen!r}")
         seen += os.read(terminal, 65536)
     return seen
 

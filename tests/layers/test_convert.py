@@ -59,7 +59,7 @@ def own_class(keras):
 
 
 @pytest.mark.parametrize("make", [sequential, functional, nested, wrapped, own_class])
-def test_weights_and_outputs_stay(make, keras):
+def test_weights_and_outputs_do_not_change(make, keras):
     from tfdist.layers import SyncBatchNormalization, convert_sync_batchnorm
 
     model = make(keras)
@@ -174,7 +174,7 @@ def test_a_frozen_layer_normalizes_by_the_running_statistics(keras):
     np.testing.assert_allclose(outputs, ROWS / np.sqrt(1.001), rtol=1e-5)
 
 
-def test_a_batch_without_rows_leaves_the_running_statistics_as_they_are(keras):
+def test_a_batch_without_rows_does_not_change_the_running_statistics(keras):
     import tensorflow as tf
 
     from tfdist.layers import SyncBatchNormalization
@@ -189,7 +189,7 @@ def test_a_model_without_batch_normalization_is_refused(keras):
     from tfdist.layers import convert_sync_batchnorm
 
     with pytest.raises(
-        ValueError, match="expected a model with batch normalization, received 'plain' without any; leave"
+        ValueError, match="expected a model with batch normalization, received the model 'plain' without it"
     ):
         convert_sync_batchnorm(keras.Sequential([keras.layers.Input((6,)), keras.layers.Dense(2)], name="plain"))
 
@@ -202,7 +202,7 @@ def test_a_subclass_is_refused_and_nothing_is_changed(keras):
 
     first = keras.layers.BatchNormalization()
     model = keras.Sequential([keras.layers.Input((6,)), first, Own(name="own")])
-    with pytest.raises(ValueError, match="received the layer 'own' of the class Own; build that class on"):
+    with pytest.raises(ValueError, match="received the layer 'own' of the class Own; derive that class from"):
         convert_sync_batchnorm(model)
     assert type(first) is not SyncBatchNormalization
 
@@ -222,12 +222,12 @@ def test_options_that_cannot_be_honoured_are_refused(options, keras):
     from tfdist.layers import SyncBatchNormalization
 
     with pytest.raises(
-        ValueError, match=r"^expected (a synchronized SyncBatchNormalization|batch normalization with one)"
+        ValueError, match=r"^expected (synchronized=True for SyncBatchNormalization|batch normalization with one)"
     ):
         SyncBatchNormalization(**options)
 
 
-def test_a_subclass_of_sync_batch_normalization_is_left_as_it_is_and_saved_under_its_own_class(keras, tmp_path):
+def test_a_subclass_of_sync_batch_normalization_is_not_converted_and_saved_under_its_own_class(keras, tmp_path):
     from tfdist.layers import SyncBatchNormalization, convert_sync_batchnorm
 
     class Tenfold(SyncBatchNormalization):

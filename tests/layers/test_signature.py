@@ -99,7 +99,7 @@ def test_fused_false_keeps_the_variance_of_the_layer_of_keras_2(keras):
         with pytest.raises(ValueError, match="fused"):
             SyncBatchNormalization(fused=False)
         return
-    # The fused kernel keeps the unbiased variance, so that the two differ.
+    # The fused kernel keeps the unbiased variance, so the two options give different variances.
     for options in ({"fused": False}, {}):
         own = SyncBatchNormalization(momentum=0.5, **options)
         stock = keras.layers.BatchNormalization(momentum=0.5, **options)
@@ -113,7 +113,7 @@ def test_a_mask_of_another_rank_is_refused(keras):
 
     from tfdist.layers import SyncBatchNormalization
 
-    # With as many rows as columns such a mask would broadcast, and mask the wrong elements.
+    # If there are as many rows as columns, this mask could be broadcast, and would then mask the wrong elements.
     rows, mask = tf.ones([4, 4, 3]), tf.constant([True, True, False, False])
     with pytest.raises(ValueError, match=r"expected a mask with one axis less .* received a mask of shape \(4,\)"):
         SyncBatchNormalization()(rows, training=True, mask=mask)

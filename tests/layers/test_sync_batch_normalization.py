@@ -88,7 +88,7 @@ def folder(tmp_path_factory):
 
 
 def reference(case, data, *, unbiased):
-    """Batch normalization and its gradient, by the formulas of the paper, on all rows, in float64."""
+    """Returns batch normalization of all rows and its gradient in float64, computed with the formulas of the paper."""
     dtype = case.get("dtype", "float32")
     x, slope = (data[f"{case['data']}_{one}"].astype(dtype).astype("float64") for one in ("x", "slope"))
     gamma, beta = (data[one].astype("float64") for one in ("gamma", "beta"))
@@ -124,7 +124,7 @@ def compare(ranks, folder):
         tolerance = 1e-2 if case.get("dtype") == "float16" else 1e-5
         for key, value in expected.items():
             got = [np.asarray(one[key]) for one in found]
-            # Each worker prints the rows of its own replicas, and all of the other values.
+            # Each worker prints y and dx for the rows of its own replicas only, and every other value completely.
             together = np.concatenate([one for one in got if one.size]) if key in ("y", "dx") else None
             for one in [together] if together is not None else got:
                 error = np.abs(one - value).max() / np.abs(value).max()

@@ -1,4 +1,4 @@
-"""LAMB, LARS and SGD in float64 numpy, written from the papers and not from the package."""
+"""LAMB, LARS and SGD in float64 NumPy, written from the papers and independent of tfdist."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def lamb(
     no_decay=(),
     no_adaptation=(),
 ):
-    """Algorithm 2 of 1904.00962. Gradients are a list of steps, of a list of variables."""
+    """Returns the weights after LAMB, algorithm 2 of arXiv:1904.00962. gradients[step][i] belongs to variable i."""
     weights = [np.asarray(w, np.float64).copy() for w in weights]
     first = [np.zeros_like(w) for w in weights]
     second = [np.zeros_like(w) for w in weights]
@@ -64,7 +64,7 @@ def lars(
     no_decay=(),
     no_adaptation=(),
 ):
-    """1708.03888 with the conventions of MLPerf's reference: the rate is inside classic momentum."""
+    """Returns the weights after LARS, arXiv:1708.03888. As in MLPerf, the learning rate is inside classic momentum."""
     weights = [np.asarray(w, np.float64).copy() for w in weights]
     speed = [np.zeros_like(w) for w in weights]
     for grads, rate in zip(gradients, rates, strict=True):
@@ -92,7 +92,7 @@ def lars(
 
 
 def corrected_sgd(weights, gradients, rates, *, momentum=0.9, weight_decay=0.0, nesterov=False, no_decay=()):
-    """Equation 9 of 1706.02677: the rate is outside of the momentum."""
+    """Returns the weights after SGD with the learning rate outside of the momentum, equation 9 of arXiv:1706.02677."""
     weights = [np.asarray(w, np.float64).copy() for w in weights]
     speed = [np.zeros_like(w) for w in weights]
     for grads, rate in zip(gradients, rates, strict=True):

@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.conftest import Children
 
-# A program follows these lines; it is given the name of a strategy, a number of devices and a folder.
+# These lines begin each program. Its arguments are the name of a strategy, a number of devices and a folder.
 PREAMBLE = """
 import json, os, sys
 import numpy as np
@@ -47,17 +47,17 @@ def weights(model):
     return [np.asarray(w, "float64").ravel().tolist() for w in model.get_weights()]
 """
 
-# The elements of all variables of the model of `compiled`.
+# The number of elements in all variables of the model of `compiled`.
 ELEMENTS = 40 * 64 + 64 + 64 * 32 + 32 + 32 + 1
 
 
 def on_two_replicas(children: Children, program: str, folder: Path, *, workers: int) -> list[dict[str, Any]]:
-    """Runs a program and returns what each process said, by key.
+    """Runs a program and returns the values that each process has printed with `say`, by key.
 
     Args:
-        children: to start the processes with.
-        program: follows PREAMBLE.
-        folder: given to the program, which may write to it.
+        children: fixture that starts the processes.
+        program: code after PREAMBLE.
+        folder: folder for the program and its files; the program gets its name.
         workers: 1 for two replicas in one process, 2 for one replica in each of two processes.
     """
     file = folder / "program.py"

@@ -1,4 +1,4 @@
-"""LAMB against the LAMB of TensorFlow Addons, in the environment that has it."""
+"""LAMB compared with the LAMB of TensorFlow Addons, in the environment that has TensorFlow Addons."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tfdist.optimizers import LAMB, create_optimizer
 
-tfa = pytest.importorskip("tensorflow_addons", reason="TensorFlow Addons ends at TensorFlow 2.15")
+tfa = pytest.importorskip("tensorflow_addons", reason="TensorFlow Addons supports TensorFlow up to 2.15")
 
 
 def trained(optimizer):
@@ -31,7 +31,7 @@ def trained(optimizer):
     [(None, None), (["bias", "norm"], None), (["bias"], ["norm"]), (["bias", "gamma"], ["kernel"])],
 )
 @pytest.mark.parametrize("weight_decay", [0.0, 0.01])
-def test_a_hundred_steps_with_exclusions(decay, adaptation, weight_decay):
+def test_a_hundred_steps_with_exclusions_are_those_of_addons(decay, adaptation, weight_decay):
     shared = {"learning_rate": 0.002, "weight_decay": weight_decay, "exclude_from_weight_decay": decay}
     theirs = trained(tfa.optimizers.LAMB(exclude_from_layer_adaptation=adaptation, **shared))
     ours = trained(LAMB(exclude_from_adaptation=adaptation, **shared))

@@ -1,4 +1,4 @@
-"""A hundred steps of each optimizer against float64 numpy written from the papers."""
+"""A hundred steps of each optimizer, compared with float64 NumPy that is written from the papers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TRIED = hypothesis.settings(max_examples=30, deadline=None, derandomize=True)
 
 
 def problem(shapes, seed):
-    """Returns weights, of which the first may be all zero, and the gradients of all steps."""
+    """Returns weights and the gradients of all steps. The first weight is all zeros if the seed is even."""
     rng = np.random.default_rng(seed)
     weights = [rng.normal(size=shape).astype("float32") for shape in shapes]
     weights[0] *= seed % 2
@@ -49,7 +49,7 @@ def compare(found, expected):
 
 
 def exclusions(draw, count):
-    """Draws two sets of excluded variables, for the decay and the adaptation, as options and for the reference."""
+    """Draws the variables to exclude. Returns the exclusions as options of the optimizer and of the reference."""
     no_decay = draw(st.sets(st.integers(0, count - 1)))
     no_adaptation = draw(st.none() | st.sets(st.integers(0, count - 1)))
     options = {
@@ -61,7 +61,7 @@ def exclusions(draw, count):
 
 @TRIED
 @hypothesis.given(shapes=SHAPES, seed=st.integers(0, 9), rate=RATES, decay=DECAYS, bounds=BOUNDS, data=st.data())
-def test_lamb(shapes, seed, rate, decay, bounds, data):
+def test_lamb_makes_the_steps_of_its_paper(shapes, seed, rate, decay, bounds, data):
     shared = {
         "beta_1": data.draw(st.sampled_from([0.0, 0.5, 0.9])),
         "beta_2": data.draw(st.sampled_from([0.5, 0.98, 0.999])),
@@ -79,7 +79,7 @@ def test_lamb(shapes, seed, rate, decay, bounds, data):
 
 @TRIED
 @hypothesis.given(shapes=SHAPES, seed=st.integers(0, 9), rate=RATES, decay=DECAYS, bounds=BOUNDS, data=st.data())
-def test_lars(shapes, seed, rate, decay, bounds, data):
+def test_lars_makes_the_steps_of_its_paper(shapes, seed, rate, decay, bounds, data):
     shared = {
         "momentum": data.draw(st.sampled_from([0.0, 0.5, 0.9])),
         "eeta": data.draw(st.sampled_from([0.001, 0.1])),
@@ -98,7 +98,7 @@ def test_lars(shapes, seed, rate, decay, bounds, data):
 
 @pytest.mark.parametrize("mode", ["eager", "graph", "xla"])
 @pytest.mark.parametrize("nesterov", [True, False])
-def test_momentum_corrected_sgd(mode, nesterov):
+def test_momentum_corrected_sgd_makes_the_steps_of_its_paper(mode, nesterov):
     weights, gradients = problem([(3, 2), (4,)], seed=1)
     rates = [0.01 if step < 50 else 0.1 for step in range(STEPS)]
     shared = {"momentum": 0.9, "nesterov": nesterov, "weight_decay": 0.01}

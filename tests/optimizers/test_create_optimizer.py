@@ -98,7 +98,7 @@ class TestScaling:
 
 
 class TestSchedules:
-    def test_warmup_and_decay(self):
+    def test_the_rate_warms_up_and_then_decays(self):
         made = create_optimizer("lamb", warmup_epochs=1.5, learning_rate_decay="linear", **SCHEDULED)
         assert rates(made._learning_rate, [0, 14, 15, 50, 99, 100]) == pytest.approx(
             [0.1 / 15, 0.086, 0.085, 0.05, 0.001, 0.0], rel=1e-4, abs=1e-7
@@ -107,7 +107,7 @@ class TestSchedules:
     @pytest.mark.parametrize(
         ("decay", "halfway"), [("none", 0.1), ("linear", 0.05), ("cosine", 0.05), ("polynomial", 0.025)]
     )
-    def test_decays(self, decay, halfway):
+    def test_each_decay_has_its_rate_halfway(self, decay, halfway):
         made = create_optimizer("lars", warmup_epochs=1, learning_rate_decay=decay, **SCHEDULED)
         assert rates(made._learning_rate, [50]) == pytest.approx([halfway], rel=1e-4)
 
@@ -148,10 +148,10 @@ class TestSchedules:
 
 
 class TestSgd:
-    """The name sgd means Keras's SGD; momentum correction has a name of its own."""
+    """The name sgd means the SGD of Keras. SGD with momentum correction is momentum_corrected_sgd."""
 
     def test_sgd_makes_the_steps_of_keras_sgd(self):
-        """The learning rate falls to 0, so that the two optimizers differ: the velocity of Keras's holds old rates."""
+        """The rate falls to 0, so the optimizers differ: the velocity of the SGD of Keras is a sum with old rates."""
         gradients, options = ([1.0, 2.0], [3.0, -1.0], [0.5, 0.5], [1.0, 1.0]), {"momentum": 0.9, **RATE}
         options |= {"learning_rate_decay": "linear", "steps_per_epoch": 4, "epochs": 1}
         schedule = tf.keras.optimizers.schedules.PolynomialDecay(0.1, 4, end_learning_rate=0.0)
@@ -165,7 +165,7 @@ class TestSgd:
         assert create_optimizer("momentum_corrected_sgd", **RATE).momentum == MomentumCorrectedSGD().momentum == 0.9
 
     def test_weight_decay_of_sgd_is_a_separate_update(self):
-        """Momentum shows the difference: it carries a decay that is added to the gradient on to later steps."""
+        """If the decay were added to the gradient, momentum would apply it again in later steps."""
         found = stepped(create_optimizer("sgd", weight_decay=0.5, momentum=0.9, **RATE), [[0.0], [0.0]], [1.0])
         assert found == pytest.approx([(1 - 0.1 * 0.5) ** 2])
         corrected = create_optimizer("momentum_corrected_sgd", weight_decay=0.5, momentum=0.9, **RATE)
@@ -235,6 +235,6 @@ class TestOptions:
             create_optimizer(name, **RATE, **options)
 
     def test_tfa_lamb_without_addons_is_refused(self):
-        pytest.importorskip("keras", minversion="3", reason="the leg with TensorFlow Addons has it")
+        pytest.importorskip("keras", minversion="3", reason="the environment with Keras 2.15 has TensorFlow Addons")
         with pytest.raises(ValueError, match=r"^expected TensorFlow Addons for tfa_lamb, received No module named"):
             create_optimizer("tfa_lamb", **RATE)

@@ -13,7 +13,7 @@ from tfdist.optimizers import LAMB
 
 
 @ALL
-def test_a_bare_string_is_refused(kind):
+def test_a_string_instead_of_a_list_is_refused(kind):
     message = "expected exclude_from_weight_decay to be a list of regular expressions, received 'bias'; write ['bias']."
     with pytest.raises(ValueError, match="^" + re.escape(message)):
         kind(0.1, exclude_from_weight_decay="bias")
@@ -32,7 +32,7 @@ def test_an_invalid_expression_is_refused():
 
 @ALL
 def test_an_empty_expression_is_refused(kind):
-    message = "expected exclude_from_weight_decay to hold regular expressions, received '', which every path"
+    message = "expected exclude_from_weight_decay to hold regular expressions, received '', which matches every"
     with pytest.raises(ValueError, match="^" + re.escape(message)):
         kind(0.1, exclude_from_weight_decay=["bias", ""])
 
@@ -59,13 +59,13 @@ def test_the_method_of_keras_excludes_too(kind):
     optimizer.build(held)
     assert [optimizer.decay_of(i) for i in range(3)] == [0.5, 0.0, 0.0]
     assert optimizer.get_config()["exclude_from_weight_decay"] == ["bias"]
-    with pytest.raises(ValueError, match=r"^expected exclude_from_weight_decay before the optimizer is built"):
+    with pytest.raises(ValueError, match=r"^expected a call of exclude_from_weight_decay before the optimizer is"):
         optimizer.exclude_from_weight_decay(var_names=["kernel"])
 
 
 @ALL
 def test_a_build_without_variables_refuses_no_pattern(kind):
-    """Keras 3 builds the optimizer of an .h5 file before the model."""
+    """Keras 3 builds the optimizer of an .h5 file before the model has variables."""
     kind(0.1, exclude_from_weight_decay=["bias"]).build([])
 
 

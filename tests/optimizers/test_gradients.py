@@ -1,4 +1,4 @@
-"""Steps from unusual gradients: sparse, clipped, NaN, infinite, zero, and of small floats."""
+"""Steps with unusual gradients: sparse, clipped, NaN, infinite, zero, float16 and bfloat16."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_a_sparse_gradient_is_clipped_as_the_dense_gradient(kind, clip):
     table = np.arange(1.0, 9.0, dtype="float32").reshape(4, 2)
     sparse = tf.IndexedSlices(tf.constant([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]), tf.constant([1, 3, 1]), (4, 2))
     gradients = (sparse, tf.convert_to_tensor(sparse))
-    # Gradients much larger than the norms of the variables, so that clipping changes LAMB's step too.
+    # These gradients are much larger than the norms of the variables, so that clipping changes the step of LAMB too.
     others = (tf.constant([1.0, 2.0]), tf.constant([30.0, 1.0]))
     found = []
     for gradient in gradients:
@@ -42,7 +42,7 @@ def test_a_sparse_gradient_is_clipped_as_the_dense_gradient(kind, clip):
 
 
 @ALL
-def test_a_nan_gradient_shows_in_its_variable_and_in_no_other(kind):
+def test_a_nan_gradient_makes_its_variable_nan_and_no_other(kind):
     held = variables(one=[1.0, 2.0], other=[1.0, 2.0])
     one, other = stepped(kind(0.1), held, [tf.constant([float("nan"), 1.0]), tf.constant([1.0, 1.0])])
     assert np.isnan(one).any()
@@ -78,7 +78,7 @@ def test_a_zero_gradient_without_decay_moves_nothing(kind):
 @pytest.mark.parametrize("dtype", [tf.float16, tf.bfloat16])
 @BOTH
 def test_norms_of_small_floats_are_computed_in_float32(kind, dtype):
-    """The sum of squares, 4096 * 1600, overflows float16, and bfloat16 is too coarse to add it up."""
+    """The sum of squares is 4096 * 1600, which overflows float16. In bfloat16, it is not exact enough."""
     weight, gradient = np.full([4096], 40.0, "float32"), np.full([4096], 2.0, "float32")
     held = [tf.Variable(tf.cast(weight, dtype), name="w")]
     options = {"weight_decay": 0.01} | ({"eeta": 1.0} if kind is LARS else {})
@@ -90,11 +90,11 @@ def test_norms_of_small_floats_are_computed_in_float32(kind, dtype):
 @pytest.mark.parametrize("dtype", [tf.float16, tf.bfloat16])
 @ALL
 def test_slots_of_small_floats_are_float32(kind, dtype):
-    """A thousandth of the square of 1e-3, which LAMB adds, is 0 in float16 and too small to count in bfloat16."""
+    """LAMB adds a thousandth of the square of 1e-3, which is 0 in float16 and lost to rounding in bfloat16."""
     rng = np.random.default_rng(0)
     start, gradients = np.zeros([256], "float32"), 1e-3 * rng.normal(size=(50, 256)).astype("float32")
     gradients += 1e-3 * rng.normal(size=256).astype("float32")
-    # The variable starts at 0: elements far from 0 would round away how far they moved.
+    # The variable starts at 0, since small changes of elements far from 0 would be lost to rounding.
     options = {"exclude_from_adaptation": []} if kind is not MomentumCorrectedSGD else {}
     found = []
     for each in (dtype, tf.float32):
@@ -117,20 +117,20 @@ def test_float64_keeps_its_digits():
 
 @BOTH
 def test_keras_clips_the_gradient(kind):
-    """Without adaptation, a tenth of the gradient makes another step than the whole gradient."""
+    """Adaptation is off, so that a tenth of the gradient makes another step than the whole gradient."""
     options = {"exclude_from_adaptation": [".*"]} | ({"epsilon": 1.0} if kind is LAMB else {})
     gradient = np.array([3.0, 4.0], "float32")
     clipped = stepped(kind(0.1, global_clipnorm=0.5, **options), variables(w=[1.0, 2.0]), [tf.constant(gradient)])
-    by_hand = stepped(kind(0.1, **options), variables(w=[1.0, 2.0]), [tf.constant(gradient / 10)])
+    divided = stepped(kind(0.1, **options), variables(w=[1.0, 2.0]), [tf.constant(gradient / 10)])
     whole = stepped(kind(0.1, **options), variables(w=[1.0, 2.0]), [tf.constant(gradient)])
-    assert np.allclose(clipped, by_hand, rtol=1e-6)
+    assert np.allclose(clipped, divided, rtol=1e-6)
     assert not np.allclose(clipped, whole, rtol=1e-3)
 
 
 @BOTH
 def test_keras_averages_the_weights(kind):
     optimizer, held = kind(0.1, use_ema=True, ema_momentum=0.5), variables(w=[1.0, 2.0])
-    # The average starts with the weights before the first step in Keras 2, and after it in Keras 3.
+    # The average starts with the weights before the first step in Keras 2, and after the first step in Keras 3.
     average = None if keras_in_use().is_keras3 else np.array([1.0, 2.0])
     for number in range(3):
         (weight,) = stepped(optimizer, held, [tf.constant([1.0, float(number)])])
@@ -142,10 +142,10 @@ def stepped_in_graph(optimizer, held, gradient):
     optimizer.apply_gradients([(gradient, held[0])])
 
 
-@pytest.mark.skipif(keras_in_use().is_keras3, reason="only Keras 2 compiles the step of each variable by itself")
+@pytest.mark.skipif(keras_in_use().is_keras3, reason="only Keras 2 compiles the step of each variable separately")
 @ALL
-def test_the_step_that_keras_2_compiles_by_itself_has_the_learning_rate_of_each_step(kind):
-    """Keras 2 does so by default where there is a GPU."""
+def test_a_step_that_keras_2_compiles_for_each_variable_uses_the_current_learning_rate(kind):
+    """By default, Keras 2 compiles the step of each variable if there is a GPU."""
     found = []
     for jit_compile in (False, True):
         optimizer, held = kind(LinearWarmup(0.1, 5)), variables(w=[1.0, 2.0, 3.0])

@@ -27,16 +27,16 @@ from tfdist.optimizers import LAMB, LARS, MomentumCorrectedSGD
         (MomentumCorrectedSGD, {"momentum": 1.5}, "expected momentum to be from 0 to below 1, received 1.5"),
     ],
 )
-def test_options_out_of_range(kind, options, message):
+def test_options_out_of_range_are_refused(kind, options, message):
     with pytest.raises(ValueError, match="^" + re.escape(message)):
         kind(0.1, **options)
 
 
 @BOTH
-def test_a_variable_in_shards(kind):
+def test_a_variable_in_shards_is_refused(kind):
     parts = [tf.Variable([1.0], name="table/part_0"), tf.Variable([2.0], name="table/part_1")]
     from tensorflow.python.distribute.sharded_variable import ShardedVariable
 
     ShardedVariable(parts, name="table")
-    with pytest.raises(ValueError, match=r"^expected whole variables, received 'table/part_0' in shards"):
+    with pytest.raises(ValueError, match=r"^expected variables that are not sharded, received 'table/part_0'"):
         kind(0.1).build(parts)

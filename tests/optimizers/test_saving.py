@@ -28,13 +28,13 @@ def everything(kind):
 
 
 @ALL
-def test_a_config_holds_everything(kind):
+def test_a_config_holds_every_option(kind):
     config = everything(kind).get_config()
     again = kind.from_config(json.loads(json.dumps(config)))
     assert again.get_config() == config
     default = kind().get_config()
     same = {key for key, value in config.items() if key in default and default[key] == value}
-    # Options of every optimizer of Keras that are not set above.
+    # `everything` does not set these options, which every optimizer of Keras has.
     assert same <= {
         "ema_momentum",
         "ema_overwrite_frequency",
@@ -66,13 +66,13 @@ def test_a_checkpoint_of_a_custom_training_loop_holds_the_step_count(kind, tmp_p
 
 
 @ALL
-@pytest.mark.parametrize("way", ["keras", "checkpoint"])
-def test_training_continues_from_a_file_as_if_it_had_not_stopped(kind, way, tmp_path):
+@pytest.mark.parametrize("form", ["keras", "checkpoint"])
+def test_training_continues_from_a_file_as_if_it_had_not_stopped(kind, form, tmp_path):
     x, y = rows()
     whole, first = compiled(everything(kind)), compiled(everything(kind))
     whole.fit(x, y, epochs=4, shuffle=False, batch_size=8, verbose=0)
     first.fit(x, y, epochs=2, shuffle=False, batch_size=8, verbose=0)
-    if way == "keras":
+    if form == "keras":
         first.save(tmp_path / "model.keras")
         second = tf.keras.models.load_model(tmp_path / "model.keras")
     else:
@@ -100,7 +100,7 @@ def test_a_config_of_addons_is_read():
     }
     read = LAMB.from_config(config)
     assert read.weight_decay == 0.1
-    # TensorFlow Addons uses the patterns of the decay for an empty list.
+    # For an empty list, TensorFlow Addons uses the patterns of the decay.
     assert read.exclude_from_adaptation is None
     with pytest.raises(ValueError, match=r"^expected no decay of the learning rate in a config, received decay=0.1"):
         LAMB.from_config({**config, "decay": 0.1})
@@ -109,7 +109,7 @@ def test_a_config_of_addons_is_read():
 @ALL
 def test_a_config_of_the_other_keras_is_read(kind):
     config = everything(kind).get_config()
-    # The config with the options of the other Keras.
+    # `other` is the config with the options of the other Keras.
     theirs = {"loss_scale_factor": None, "gradient_accumulation_steps": None}
     ours = {"is_legacy_optimizer": False, "jit_compile": False}
     if keras_in_use().is_keras3:
@@ -118,7 +118,7 @@ def test_a_config_of_the_other_keras_is_read(kind):
     assert kind.from_config(other).get_config() == config
 
 
-@pytest.mark.skipif(keras_in_use().is_keras3, reason="Keras 3 has every option of Keras 2")
+@pytest.mark.skipif(keras_in_use().is_keras3, reason="Keras 3 has the option gradient_accumulation_steps")
 @ALL
 def test_an_option_that_keras_2_lacks_is_refused(kind):
     config = {**kind(0.1).get_config(), "gradient_accumulation_steps": 4}

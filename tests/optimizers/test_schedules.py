@@ -30,7 +30,7 @@ class TestWarmup:
     def test_the_ramp_may_start_at_a_share_of_the_rate(self):
         assert rates(LinearWarmup(1.0, 4, start=0.5), range(4)) == pytest.approx([0.625, 0.75, 0.875, 1.0])
 
-    def test_0_steps_are_no_warmup(self):
+    def test_0_warmup_steps_give_the_full_rate_at_once(self):
         assert rates(LinearWarmup(0.8, 0), [0, 1]) == pytest.approx([0.8, 0.8])
         assert rates(LinearWarmup(0.8, 0, first_step_at_start=True), [0]) == pytest.approx([0.8])
 
@@ -44,7 +44,7 @@ class TestWarmup:
         inner = tf.keras.optimizers.schedules.PiecewiseConstantDecay([10], [1, 2])
         assert rates(LinearWarmup(inner, 5), [3, 4, 11]) == pytest.approx([0.8, 1.0, 2.0])
 
-    def test_keras_serializes_and_deserializes_it(self):
+    def test_keras_serializes_and_deserializes_a_warmup(self):
         made = LinearWarmup(tf.keras.optimizers.schedules.ExponentialDecay(0.1, 10, 0.5), 7, start=0.25)
         schedules = tf.keras.optimizers.schedules
         again = schedules.deserialize(schedules.serialize(made))
@@ -82,7 +82,7 @@ class TestWarmup:
         assert rates(LinearWarmup(rate, 2), [0, 1]) == [0.5, 1.0]
         assert LinearWarmup(rate, 0)(0).dtype == tf.float32
 
-    def test_an_optimizer_uses_its_rates(self):
+    def test_an_optimizer_uses_the_rates_of_a_warmup(self):
         weight = tf.Variable([1.0])
         optimizer = MomentumCorrectedSGD(LinearWarmup(0.5, 2), momentum=0.0)
         for expected in (0.75, 0.25):
@@ -91,7 +91,7 @@ class TestWarmup:
 
 
 class TestScaling:
-    def test_the_rules(self):
+    def test_the_linear_and_the_sqrt_rule(self):
         assert scale_learning_rate(0.1, global_batch_size=1024) == pytest.approx(0.4)
         assert scale_learning_rate(0.1, global_batch_size=1024, rule="sqrt") == pytest.approx(0.2)
         assert scale_learning_rate(0.1, global_batch_size=64, base_batch_size=32) == pytest.approx(0.2)
@@ -113,12 +113,12 @@ class TestScaling:
         with pytest.raises(ValueError, match="^" + message):
             scale_learning_rate(rate, **options)
 
-    def test_epochs_as_steps(self):
+    def test_epochs_are_converted_to_steps(self):
         assert steps_per_epoch(100, global_batch_size=30) == 4
         assert steps_per_epoch(100, global_batch_size=30, drop_remainder=True) == 3
         assert epochs_to_steps(0.5, steps_per_epoch=7) == 4
         assert epochs_to_steps(0, steps_per_epoch=7) == 0
-        # Five batches an epoch, of which two are accumulated for a step.
+        # An epoch has five batches, and each step accumulates two.
         assert epochs_to_steps(20, steps_per_epoch=5 / 2) == 50
 
     @pytest.mark.parametrize(

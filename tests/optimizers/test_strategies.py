@@ -64,18 +64,18 @@ def compare(found, expected, times=1):
 
 
 @pytest.mark.parametrize("name", ["mirrored", "central_storage"])
-def test_on_two_replicas(name, expected, children):
+def test_two_replicas_make_the_steps_of_one_device(name, expected, children):
     compare(weights(children.run(PROGRAM, name, "2")), expected)
 
 
-def test_on_two_workers(expected, children, tmp_path):
+def test_two_workers_make_the_steps_of_one_device(expected, children, tmp_path):
     (tmp_path / "program.py").write_text(PROGRAM)
     command = ["-m", "tfdist", "launch", "--workers", "2", "--timeout-seconds", "100", str(tmp_path / "program.py")]
     compare(weights(children.start_command(*command, "multi_worker_mirrored", "0").end()), expected, times=2)
 
 
-def test_on_a_parameter_server(expected, children, tmp_path):
-    """One worker, whose steps come in order."""
+def test_a_parameter_server_makes_the_steps_of_one_device(expected, children, tmp_path):
+    """With one worker, the steps of a parameter server have a fixed order."""
     (tmp_path / "program.py").write_text(PROGRAM)
     command = ["-m", "tfdist", "launch", "--workers", "1", "--ps", "1", "--timeout-seconds", "100"]
     compare(

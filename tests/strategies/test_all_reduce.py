@@ -30,13 +30,13 @@ IMPLEMENTATION = tf.distribute.experimental.CommunicationImplementation
         ({"timeout_seconds": float("nan")}, "timeout_seconds to be a positive number, received nan; leave it out for "),
     ],
 )
-def test_options_that_mean_nothing_are_refused(options, message):
+def test_options_out_of_range_are_refused(options, message):
     with pytest.raises(ValueError, match=re.escape("expected all_reduce." + message)):
         AllReduceOptions(**options)
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_every_algorithm_can_be_written_down(algorithm):
+def test_options_of_every_algorithm_are_values(algorithm):
     options = AllReduceOptions(algorithm=algorithm, num_packs=2, compression="none")
     assert options == AllReduceOptions(algorithm=algorithm, num_packs=2, compression="none")
     assert hash(options) is not None
@@ -53,7 +53,7 @@ def test_every_algorithm_can_be_written_down(algorithm):
         (AllReduceOptions(algorithm="reduction_to_one_device"), 0, tf.distribute.ReductionToOneDevice),
     ],
 )
-def test_what_a_mirrored_strategy_makes_of_them(options, num_gpus, kind):
+def test_a_mirrored_strategy_gets_the_cross_device_ops_of_its_options(options, num_gpus, kind):
     assert type(cross_device_ops(options, num_gpus=num_gpus)) is kind
 
 
@@ -89,31 +89,31 @@ def test_a_mirrored_strategy_sums_with_each_algorithm(algorithm):
         (
             {"algorithm": "ring"},
             "expected an all_reduce.algorithm of a mirrored strategy (auto, nccl, hierarchical_copy, "
-            "reduction_to_one_device), received 'ring'; the ring works across workers, with multi_worker_mirrored.",
+            "reduction_to_one_device), received 'ring', which works across workers; use it with multi_worker_mirrored.",
         ),
         (
             {"bytes_per_pack": 1024},
             "expected no all_reduce.bytes_per_pack for the strategy mirrored, received 1024; "
-            "only a reduction across workers uses it, leave it out.",
+            "only a reduction across workers uses this option.",
         ),
         (
             {"timeout_seconds": 5.0},
             "expected no all_reduce.timeout_seconds for the strategy mirrored, received 5.0; "
-            "only a reduction across workers uses it, leave it out.",
+            "only a reduction across workers uses this option.",
         ),
         (
             {"algorithm": "reduction_to_one_device", "num_packs": 2},
             "expected no all_reduce.num_packs for the strategy mirrored, received 2; "
-            "the algorithm 'reduction_to_one_device' does not pack, leave it out.",
+            "the algorithm 'reduction_to_one_device' does not pack.",
         ),
         (
             {"num_packs": 2},
             "expected no all_reduce.num_packs for the strategy mirrored, received 2; "
-            "the algorithm 'auto' does not pack, leave it out.",
+            "the algorithm 'auto' does not pack.",
         ),
     ],
 )
-def test_what_a_mirrored_strategy_refuses(options, message):
+def test_a_mirrored_strategy_refuses_options_that_it_cannot_honour(options, message):
     with pytest.raises(ValueError, match=re.escape(message)):
         create_strategy("mirrored", devices=2, all_reduce=AllReduceOptions(**options))
 
@@ -127,10 +127,10 @@ def test_what_a_mirrored_strategy_refuses(options, message):
         (AllReduceOptions(algorithm="nccl", timeout_seconds=5.0), 1, IMPLEMENTATION.NCCL, 0),
     ],
 )
-def test_communication_options_across_workers(options, num_gpus, implementation, bytes_per_pack):
+def test_all_reduce_options_become_communication_options_of_workers(options, num_gpus, implementation, bytes_per_pack):
     made = communication_options(options, num_gpus=num_gpus)
     assert (made.implementation, made.bytes_per_pack) == (implementation, bytes_per_pack)
-    # TensorFlow's own timeout starts a sleeping thread for every collective; SumDeadline honours the option.
+    # SumDeadline honours timeout_seconds. The timeout of TensorFlow would start a sleeping thread for every collective.
     assert made.timeout_seconds is None
 
 
@@ -139,30 +139,30 @@ def test_communication_options_across_workers(options, num_gpus, implementation,
     [
         (
             {"algorithm": "nccl"},
-            "expected GPUs for all_reduce.algorithm='nccl', received a worker without one; use 'auto' or 'ring'.",
+            "expected GPUs for all_reduce.algorithm='nccl', received a worker without GPUs; use 'auto' or 'ring'.",
         ),
         (
             {"algorithm": "hierarchical_copy"},
             "expected an all_reduce.algorithm that works across workers (auto, ring, nccl), received "
-            "'hierarchical_copy'; it reduces within one process, use it with the mirrored strategy.",
+            "'hierarchical_copy', which reduces within one process; use it with the mirrored strategy.",
         ),
         (
             {"algorithm": "reduction_to_one_device"},
             "expected an all_reduce.algorithm that works across workers (auto, ring, nccl), received "
-            "'reduction_to_one_device'; it reduces within one process, use it with the mirrored strategy.",
+            "'reduction_to_one_device', which reduces within one process; use it with the mirrored strategy.",
         ),
         (
             {"num_packs": 2},
             "expected no all_reduce.num_packs for the strategy multi_worker_mirrored, received 2; "
-            "packs across workers are set by bytes_per_pack, leave it out.",
+            "across workers, bytes_per_pack sets the packs.",
         ),
     ],
 )
-def test_what_workers_refuse(options, message):
+def test_workers_refuse_options_that_they_cannot_honour(options, message):
     with pytest.raises(ValueError, match=re.escape(message)):
         create_strategy("multi_worker_mirrored", all_reduce=AllReduceOptions(**options))
 
 
-def test_no_options_are_no_refusal():
+def test_a_strategy_without_all_reduce_accepts_default_options():
     refuse_all_reduce("one_device", None)
     refuse_all_reduce("one_device", AllReduceOptions())

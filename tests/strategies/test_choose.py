@@ -32,16 +32,16 @@ OUTSIDE = "this task is the evaluator, outside the cluster, and "
         (ALONE, 4, "TPU_NAME is 'x'", None, ("tpu", "a TPU was found: TPU_NAME is 'x'")),
         (ONE_WORKER, 0, None, None, ("one_device", NO_GPU)),
         (ONE_WORKER, 2, None, None, ("mirrored", "this machine has 2 GPUs")),
-        (TWO_WORKERS, 0, None, None, ("multi_worker_mirrored", "TF_CONFIG has 2 workers")),
-        (TWO_WORKERS, 8, None, None, ("multi_worker_mirrored", "TF_CONFIG has 2 workers")),
-        (TWO_WORKERS, 0, "a pod", None, ("multi_worker_mirrored", "TF_CONFIG has 2 workers")),
-        (CHIEF_AND_WORKER, 0, None, None, ("multi_worker_mirrored", "TF_CONFIG has 2 workers")),
-        (COORDINATOR, 0, None, None, ("parameter_server", "TF_CONFIG has 2 workers and 1 ps")),
-        (PS, 2, "a pod", None, ("parameter_server", "TF_CONFIG has 2 workers and 1 ps")),
+        (TWO_WORKERS, 0, None, None, ("multi_worker_mirrored", "the cluster has 2 workers")),
+        (TWO_WORKERS, 8, None, None, ("multi_worker_mirrored", "the cluster has 2 workers")),
+        (TWO_WORKERS, 0, "a pod", None, ("multi_worker_mirrored", "the cluster has 2 workers")),
+        (CHIEF_AND_WORKER, 0, None, None, ("multi_worker_mirrored", "the cluster has 2 workers")),
+        (COORDINATOR, 0, None, None, ("parameter_server", "the cluster has 2 workers and 1 ps")),
+        (PS, 2, "a pod", None, ("parameter_server", "the cluster has 2 workers and 1 ps")),
         (EVALUATOR, 0, None, None, ("one_device", OUTSIDE + NO_GPU)),
         (EVALUATOR, 2, None, None, ("mirrored", OUTSIDE + "this machine has 2 GPUs")),
         (EVALUATOR, 0, "a pod", None, ("one_device", OUTSIDE + NO_GPU)),
     ],
 )
-def test_what_auto_chooses_and_why(cluster, num_gpus, tpu_source, devices, expected):
+def test_auto_chooses_a_strategy_and_gives_the_reason(cluster, num_gpus, tpu_source, devices, expected):
     assert choose_strategy(cluster, num_gpus=num_gpus, tpu_source=tpu_source, devices=devices) == Choice(*expected)

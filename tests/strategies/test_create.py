@@ -14,7 +14,7 @@ RING = AllReduceOptions(algorithm="ring")
 
 
 def partitioner(*_, **__):
-    raise AssertionError("no strategy here has a use for it")
+    raise AssertionError("expected no strategy to call the partitioner")
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ def test_a_name_gives_its_strategy(name, options, kind, replicas):
     assert strategy.num_replicas_in_sync == replicas
 
 
-def test_one_device_computes_where_it_is_told():
+def test_one_device_computes_on_the_device_named():
     strategy = create_strategy("one_device", devices=["CPU:3"])
     where = strategy.run(lambda: tf.constant(1.0) + 1.0).device
     assert where.endswith("CPU:3")
@@ -81,7 +81,7 @@ def test_a_startup_timeout_that_is_not_positive_is_refused(name, seconds):
         create_strategy(name, startup_timeout_seconds=seconds)
 
 
-def test_auto_takes_a_startup_timeout_whatever_it_chooses():
+def test_auto_accepts_a_startup_timeout_for_every_choice():
     assert create_strategy("auto", startup_timeout_seconds=30.0).num_replicas_in_sync == 1
 
 
@@ -114,18 +114,20 @@ def test_an_option_that_a_strategy_does_not_take_is_refused(name, option, value,
 
 
 @pytest.mark.parametrize("name", ["one_device", "central_storage", "parameter_server", "tpu", "auto"])
-def test_all_reduce_is_refused_where_there_is_none_to_choose(name):
+def test_all_reduce_options_are_refused_by_strategies_without_a_choice(name):
     chosen = "one_device" if name == "auto" else name
     with pytest.raises(
         ValueError,
-        match=re.escape(f"expected no all_reduce options for the strategy {chosen}, received {RING}; ")
-        + ".*leave them out",
+        match=re.escape(
+            f"expected no all_reduce options for the strategy {chosen}, whose all-reduce cannot be configured, "
+        )
+        + re.escape(f"received {RING}."),
     ):
         create_strategy(name, all_reduce=RING)
 
 
 @pytest.mark.parametrize("name", ["one_device", "central_storage"])
-def test_all_reduce_options_that_ask_for_nothing_are_taken(name):
+def test_default_all_reduce_options_are_accepted_by_strategies_without_a_choice(name):
     create_strategy(name, all_reduce=AllReduceOptions())
 
 
@@ -140,17 +142,17 @@ def test_auto_reads_tf_config(monkeypatch):
         create_strategy("auto")
 
 
-def test_auto_logs_what_it_chose(caplog):
+def test_auto_logs_its_choice(caplog):
     with caplog.at_level("INFO", logger="tfdist"):
         create_strategy("auto", devices=2)
     assert [record.getMessage() for record in caplog.records] == [
         "strategy mirrored: 2 devices asked for",
-        "all-reduce: auto is ring",
+        "all-reduce: auto chose ring",
     ]
 
 
 @pytest.mark.parametrize("name", ["one_device", "mirrored", "central_storage", "multi_worker_mirrored"])
-def test_every_strategy_passes_through_prepare_keras(name, monkeypatch):
+def test_prepare_keras_is_called_for_every_strategy(name, monkeypatch):
     module = importlib.import_module(f"tfdist.strategies.{name}")
     seen = []
     monkeypatch.setattr(module, "prepare_keras", lambda strategy, kind: seen.append((strategy, kind)) or strategy)

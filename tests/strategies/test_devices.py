@@ -19,7 +19,7 @@ def calls():
 
 @pytest.fixture
 def two_gpus(monkeypatch, calls):
-    """A machine that seems to have two GPUs; records what is done with them."""
+    """Makes TensorFlow list two GPUs, and records each change of their memory growth."""
     stock = tf.config.list_physical_devices
     gpus = [types.SimpleNamespace(name=f"/physical_device:GPU:{i}", device_type="GPU") for i in range(2)]
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind=None: gpus if kind == "GPU" else stock(kind))
@@ -32,9 +32,9 @@ def two_gpus(monkeypatch, calls):
 @pytest.mark.parametrize(
     ("devices", "message"),
     [
-        (0, "expected devices to be at least 1, received 0; leave it out for all of them."),
-        (-3, "expected devices to be at least 1, received -3; leave it out for all of them."),
-        (True, "expected devices to be at least 1, received True; leave it out for all of them."),
+        (0, "expected devices to be at least 1, received 0; leave devices out to use all."),
+        (-3, "expected devices to be at least 1, received -3; leave devices out to use all."),
+        (True, "expected devices to be at least 1, received True; leave devices out to use all."),
         ("CPU:0", "expected devices to be a number or a list of names, received 'CPU:0'; write ['CPU:0']."),
         (["XPU:0"], "expected a device name such as 'GPU:0' or 'CPU:1', received 'XPU:0'."),
         (["CPU"], "expected a device name such as 'GPU:0' or 'CPU:1', received 'CPU'."),
@@ -43,31 +43,31 @@ def two_gpus(monkeypatch, calls):
             ["GPU:5", "CPU:0"],
             "expected devices of this machine, which has 0 GPUs, received GPU:5.",
         ),
-        ([], "expected at least one device, received an empty list; leave it out for all of them."),
+        ([], "expected at least one device, received an empty list; leave devices out to use all."),
     ],
 )
 @pytest.mark.parametrize("name", ["mirrored", "central_storage", "one_device", "auto"])
-def test_devices_that_make_no_sense_are_refused(name, devices, message):
+def test_devices_that_cannot_be_used_are_refused(name, devices, message):
     with pytest.raises(ValueError, match=re.escape(message)):
         create_strategy(name, devices=devices)
 
 
-def test_names_are_read_however_tensorflow_writes_them():
+def test_all_spellings_of_device_names_are_read():
     assert choose_devices(["/cpu:0", "/device:CPU:2", " CPU:01 "]) == ["CPU:0", "CPU:2", "CPU:1"]
 
 
-def test_a_number_means_cpus_where_there_is_no_gpu():
+def test_a_number_means_cpus_on_a_machine_without_gpus():
     assert choose_devices(3) == ["CPU:0", "CPU:1", "CPU:2"]
     assert choose_devices(None) == ["CPU:0"]
 
 
-def test_a_number_means_gpus_where_there_are_some(two_gpus):
+def test_a_number_means_gpus_on_a_machine_with_gpus(two_gpus):
     assert choose_devices(None) == ["GPU:0", "GPU:1"]
     assert choose_devices(1) == ["GPU:0"]
     assert choose_devices(["GPU:1", "CPU:0"]) == ["GPU:1", "CPU:0"]
 
 
-def test_more_than_the_gpus_are_refused(two_gpus):
+def test_more_devices_than_gpus_are_refused(two_gpus):
     with pytest.raises(ValueError, match="expected at most 2 devices, as many as there are GPUs, received 3; ask for"):
         choose_devices(3)
 
@@ -101,11 +101,11 @@ def test_gpu_memory_grows_before_a_parameter_server_is_built(two_gpus, calls, mo
     assert calls == [("GPU:0", True), ("GPU:1", True), "peers", "strategy"]
 
 
-def test_gpus_in_use_already_are_a_warning(two_gpus, monkeypatch, caplog):
+def test_gpus_that_are_already_in_use_give_a_warning(two_gpus, monkeypatch, caplog):
     def refuse(gpu, enable):
         raise RuntimeError("Physical devices cannot be modified after being initialized")
 
     monkeypatch.setattr(tf.config.experimental, "set_memory_growth", refuse)
     grow_gpu_memory()
     assert len(caplog.records) == 2
-    assert "GPU memory growth is not changed: TensorFlow was touched first by: " in caplog.text
+    assert "GPU memory growth is not changed: TensorFlow was started by: " in caplog.text

@@ -13,12 +13,12 @@ from tfdist.strategies.first_touch import explain_late_start, find_tensorflow_ob
 class Unwilling:
     @property
     def __class__(self):
-        raise RuntimeError("not to be looked at")
+        raise RuntimeError("this class must not be read")
 
 
 @pytest.fixture
 def program(monkeypatch, tmp_path):
-    """A module of the user's own, and a library that looks the same."""
+    """Adds a module of the user and a library module. Only the library module holds a tensor."""
     for name, file in (("user_program", tmp_path / "user_program.py"), ("library", "/x/site-packages/library.py")):
         module = types.ModuleType(name)
         module.__file__ = str(file)
@@ -32,7 +32,7 @@ def found():
     return [line for line in find_tensorflow_objects() if "user_program" in line or "library" in line]
 
 
-def test_each_kind_is_recognised(program):
+def test_each_kind_of_tensorflow_object_is_named(program):
     layers = keras().layers
     program.kind = tf.Variable
     program.number = 3
@@ -55,15 +55,15 @@ def test_each_kind_is_recognised(program):
     ]
 
 
-def test_what_nobody_holds_is_said_so(program, monkeypatch):
+def test_without_any_object_the_explanation_says_that_no_module_holds_the_result(program, monkeypatch):
     monkeypatch.setattr("tfdist.strategies.first_touch.find_tensorflow_objects", list)
     assert explain_late_start(RuntimeError("too late")) == (
-        "TensorFlow was touched first by: an operation, a variable or a device query whose result no module holds any "
-        "more; move create_strategy above it, before any tensor, variable, dataset or model is made (TensorFlow said: "
+        "TensorFlow was started by: an operation, a variable or a device query whose result no module holds any "
+        "more; call create_strategy earlier, before any tensor, variable, dataset or model is made (TensorFlow said: "
         "too late)"
     )
 
 
-def test_a_long_list_is_cut_short(monkeypatch):
+def test_only_the_first_three_objects_are_named(monkeypatch):
     monkeypatch.setattr("tfdist.strategies.first_touch.find_tensorflow_objects", lambda: list("abcde"))
-    assert explain_late_start(RuntimeError()).startswith("TensorFlow was touched first by: a, b, c and 2 more; move")
+    assert explain_late_start(RuntimeError()).startswith("TensorFlow was started by: a, b, c and 2 more; call")

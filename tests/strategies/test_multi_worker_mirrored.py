@@ -61,7 +61,7 @@ def test_a_host_that_does_not_resolve_is_named(free_ports):
         create_strategy("multi_worker_mirrored", cluster=cluster, startup_timeout_seconds=2)
 
 
-def test_devices_are_a_number():
+def test_a_list_of_devices_is_refused():
     with pytest.raises(
         ValueError,
         match=r"^expected devices of the strategy multi_worker_mirrored to be a number, received \['CPU:0'\]; write",
@@ -69,12 +69,14 @@ def test_devices_are_a_number():
         create_strategy("multi_worker_mirrored", cluster=ClusterConfig(), devices=["CPU:0"])
 
 
-def test_some_of_the_gpus_are_refused(monkeypatch):
+def test_fewer_devices_than_gpus_are_refused(monkeypatch):
     stock = tf.config.list_physical_devices
     gpus = [tf.config.PhysicalDevice(f"/physical_device:GPU:{i}", "GPU") for i in range(4)]
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind=None: gpus if kind == "GPU" else stock(kind))
     monkeypatch.setattr(tf.config.experimental, "set_memory_growth", lambda gpu, enable: None)
-    with pytest.raises(ValueError, match=r"to be 4, the GPUs of this worker, received 2; hide the others with CUDA_"):
+    with pytest.raises(
+        ValueError, match=r"to be 4, the GPUs of this worker, received 2; hide the other GPUs with CUDA_"
+    ):
         create_strategy("multi_worker_mirrored", cluster=ClusterConfig(), devices=2)
 
 

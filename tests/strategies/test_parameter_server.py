@@ -11,7 +11,7 @@ from tfdist.cluster import ClusterConfig
 from tfdist.keras_compat import keras_in_use
 from tfdist.strategies import parameter_server
 
-# The whole program of every task: a worker and a ps end inside create_strategy.
+# Every task runs this program. A worker or a ps ends inside create_strategy.
 PROGRAM = """
 import tensorflow as tf
 import tfdist
@@ -39,7 +39,7 @@ def test_a_cluster_without_parameter_servers_is_refused(cluster, received):
         ValueError,
         match=re.escape(
             "expected a cluster with the jobs chief, worker and ps for the strategy parameter_server, received "
-            f"{received}; set TF_CONFIG, or start it with `tfdist launch --workers 2 --ps 1`."
+            f"{received}; set TF_CONFIG, or start the program with `tfdist launch --workers 2 --ps 1`."
         ),
     ):
         create_strategy("parameter_server", cluster=cluster)
@@ -53,13 +53,13 @@ def test_a_cluster_without_a_coordinator_is_refused(monkeypatch):
 
 
 def test_a_view_of_the_cluster_without_a_coordinator_is_refused(monkeypatch):
-    # What a worker sees of its cluster under Kubeflow's enableDynamicWorker.
+    # With enableDynamicWorker, Kubeflow gives a worker this view of its cluster.
     jobs = {"worker": {"0": "127.0.0.1:1"}, "ps": ["127.0.0.1:2"]}
     monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": jobs, "task": {"type": "worker", "index": 0}}))
     with pytest.raises(
         ValueError,
-        match=r"expected a cluster with a chief for the strategy parameter_server, received one with worker, ps; "
-        r"worker 0 has to know its coordinator, add cluster\.chief\.",
+        match=r"expected a cluster with a chief for the strategy parameter_server, received the jobs worker, ps; "
+        r"add cluster\.chief, the coordinator that worker 0 serves\.",
     ):
         create_strategy("parameter_server")
 
@@ -73,7 +73,7 @@ def test_the_evaluator_is_refused():
         create_strategy("parameter_server", cluster=cluster)
 
 
-def test_a_variable_partitioner_is_for_keras_2(free_ports):
+def test_a_variable_partitioner_is_refused_with_keras_3_and_accepted_with_keras_2(free_ports):
     partitioner = tf.distribute.experimental.partitioners.FixedShardsPartitioner(2)
     chief, worker, ps = free_ports(3)
     cluster = ClusterConfig(
@@ -85,11 +85,12 @@ def test_a_variable_partitioner_is_for_keras_2(free_ports):
             ValueError,
             re.escape(
                 "expected no variable_partitioner with Keras 3, whose variables cannot be sharded "
-                "(keras-team/keras#18624), received one; leave it out, or use tf_keras (TF_USE_LEGACY_KERAS=1)."
+                "(keras-team/keras#18624), received a partitioner; leave it out, or use tf_keras "
+                "(TF_USE_LEGACY_KERAS=1)."
             ),
         )
     else:
-        # It has been taken: what is missing is the other tasks.
+        # The partitioner is accepted, so the call fails later, because the other tasks do not answer.
         kind, message = TimeoutError, "2 of 2 peers did not answer in 0.2 s"
     with pytest.raises(kind, match=message):
         parameter_server(cluster=cluster, variable_partitioner=partitioner, startup_timeout_seconds=0.2)

@@ -1,4 +1,4 @@
-"""What needs a TensorFlow that nothing has touched: each program runs in a process of its own, several at once."""
+"""Tests that need a process in which TensorFlow has not started. Each program runs in a process of its own."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+# The number of programs that run at the same time.
 AT_ONCE = 3
 
-# Prints what an attempt raises, as one line of JSON.
+# Defines `attempt`, which calls a function and prints its strategy or its error as one line of JSON.
 TRY = """
 import json
 import socket
@@ -116,7 +117,7 @@ def test_auto_logs_its_choice_and_reason(ended):
     nothing = "this machine has no GPU and no TF_CONFIG names other workers"
     assert log(ended["auto"]) == [
         "tfdist: strategy mirrored: 2 devices asked for",
-        "tfdist: all-reduce: auto is ring",
+        "tfdist: all-reduce: auto chose ring",
         f"tfdist: strategy one_device: {nothing}",
         f"tfdist: strategy one_device: this task is the evaluator, outside the cluster, and {nothing}",
     ]
@@ -134,7 +135,7 @@ def test_a_cluster_of_one_worker_starts(ended):
 def test_a_late_start_names_the_culprit(program, culprit, ended):
     workers, cpus = results(ended[program])
     advice = (
-        f"TensorFlow was touched first by: {culprit} in __main__; move create_strategy above it, before any tensor, "
+        f"TensorFlow was started by: {culprit} in __main__; call create_strategy earlier, before any tensor, "
         "variable, dataset or model is made (TensorFlow said: "
     )
     assert workers[0] == cpus[0] == "RuntimeError"
@@ -145,12 +146,12 @@ def test_a_late_start_names_the_culprit(program, culprit, ended):
     assert cpus[1].startswith(start + "first. " + advice)
 
 
-def test_a_server_whose_port_is_taken_says_so(ended):
+def test_a_server_whose_port_is_taken_raises_an_error_with_its_address(ended):
     (kind, message) = results(ended["ps_port_taken"])[0]
     taken = ended["ps_port_taken"].out.splitlines()[0]
     assert kind == "RuntimeError"
     assert message.startswith(f"worker 0 expected to serve at its own address {taken}, but TensorFlow could not: ")
-    assert "; stop the process that holds the port or choose another." in message
+    assert "; stop the process that holds the port or choose another port." in message
 
 
 def test_a_start_that_takes_too_long_ends_the_process_and_names_the_silent_peer(ended):
@@ -162,7 +163,7 @@ def test_a_start_that_takes_too_long_ends_the_process_and_names_the_silent_peer(
     ]
 
 
-def test_a_start_that_takes_too_long_though_everybody_answers_says_so(ended):
+def test_a_start_that_takes_too_long_although_every_task_answers_points_to_the_logs(ended):
     finished = ended["start_deadline_all_answer"]
     assert finished.code == 70
-    assert "every task answers, but one of them has not joined; look at the logs of the others" in finished.err
+    assert "every task answers, but one of them has not joined; look at the logs of the other tasks" in finished.err

@@ -15,7 +15,7 @@ MODULE = importlib.import_module("tfdist.strategies.tpu")
 
 @pytest.fixture
 def calls(monkeypatch):
-    """Puts fakes in the place of what reaches for a TPU, and records how they are called."""
+    """Replaces the functions that connect to a TPU by fakes, and records their calls."""
     made = []
     resolver = types.SimpleNamespace()
     strategy = types.SimpleNamespace()
@@ -45,38 +45,38 @@ REMOTE = [
 LOCAL = REMOTE[1:]
 
 
-def test_a_tpu_vm_is_not_connected_to(calls, monkeypatch):
+def test_on_a_tpu_vm_no_connection_is_made(calls, monkeypatch):
     monkeypatch.setattr(MODULE, "find_tpu", lambda: FoundTpu("local", "this machine has /dev/accel0", ()))
     create_strategy("tpu")
     assert calls == [("resolve", "local"), *LOCAL]
 
 
-def test_local_by_name_is_not_connected_to(calls):
+def test_for_the_name_local_no_connection_is_made(calls):
     create_strategy("tpu", tpu="local")
     assert calls == [("resolve", "local"), *LOCAL]
 
 
 @pytest.mark.parametrize("address", ["10.0.0.2:8470", "grpc://10.0.0.2:8470"])
-def test_colab_gives_an_address(address, calls, monkeypatch):
+def test_the_address_that_colab_gives_is_used(address, calls, monkeypatch):
     monkeypatch.setenv("COLAB_TPU_ADDR", address)
     create_strategy("tpu")
     assert calls == [("resolve", "grpc://10.0.0.2:8470"), *REMOTE]
 
 
-def test_the_environment_names_a_tpu(calls, monkeypatch):
+def test_the_tpu_that_the_environment_names_is_used(calls, monkeypatch):
     monkeypatch.setenv("TPU_NAME", "my-tpu")
     create_strategy("tpu")
     assert calls == [("resolve", "my-tpu"), *REMOTE]
 
 
 @pytest.mark.parametrize("name", ["tpu", "auto"])
-def test_a_tpu_named_by_the_program_wins(name, calls, monkeypatch):
+def test_a_tpu_that_the_program_names_overrides_the_environment(name, calls, monkeypatch):
     monkeypatch.setenv("TPU_NAME", "another")
     create_strategy(name, tpu="mine")
     assert calls == [("resolve", "mine"), *REMOTE]
 
 
-def test_auto_takes_a_tpu_that_it_finds_and_says_where(calls, monkeypatch, caplog):
+def test_auto_uses_a_tpu_that_it_finds_and_logs_where(calls, monkeypatch, caplog):
     monkeypatch.setenv("TPU_NAME", "my-tpu")
     with caplog.at_level("INFO", logger="tfdist"):
         create_strategy("auto")
@@ -84,14 +84,14 @@ def test_auto_takes_a_tpu_that_it_finds_and_says_where(calls, monkeypatch, caplo
     assert [r.getMessage() for r in caplog.records] == ["strategy tpu: a TPU was found: TPU_NAME is 'my-tpu'"]
 
 
-def test_without_a_tpu_the_refusal_says_what_was_looked_for(monkeypatch):
+def test_without_a_tpu_the_refusal_lists_the_places_that_were_searched(monkeypatch):
     monkeypatch.setattr(MODULE, "find_tpu", lambda: find_tpu({}, root="/nowhere"))
     with pytest.raises(
         RuntimeError,
         match=re.escape(
             "expected a TPU, found none; looked for the environment variable TPU_NAME (a named TPU); the environment "
             "variable COLAB_TPU_ADDR (Colab); the devices /dev/accel* (TPU VM); TPU_ACCELERATOR_TYPE with the devices "
-            '/dev/vfio/[0-9]* (TPU VM). Name one with tpu="NAME" or tpu="grpc://host:port", or use another strategy.'
+            '/dev/vfio/[0-9]* (TPU VM). Name a TPU with tpu="NAME" or tpu="grpc://host:port", or use another strategy.'
         ),
     ):
         create_strategy("tpu")
@@ -101,7 +101,7 @@ def test_without_a_tpu_the_refusal_says_what_was_looked_for(monkeypatch):
     ("named", "how"), [("grpc://10.0.0.2:8470", "as named"), (None, "TPU_NAME is 'grpc://10.0.0.2:8470'")]
 )
 @pytest.mark.parametrize("where", ["resolve", "connect", "initialize"])
-def test_a_failing_connection_is_one_sentence(named, how, where, calls, monkeypatch):
+def test_a_failing_connection_is_reported_in_one_sentence(named, how, where, calls, monkeypatch):
     def fail(*_, **__):
         raise ConnectionError("no route")
 
@@ -138,7 +138,7 @@ def test_a_failing_connection_is_one_sentence(named, how, where, calls, monkeypa
         ({"COLAB_TPU_ADDR": "a:1"}, ["accel0"], "grpc://a:1", "COLAB_TPU_ADDR is 'a:1'"),
     ],
 )
-def test_where_a_tpu_is_found(environ, files, address, source, tmp_path):
+def test_a_tpu_is_found_by_variables_and_device_files(environ, files, address, source, tmp_path):
     for name in files:
         file = tmp_path / "dev" / name
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -149,5 +149,5 @@ def test_where_a_tpu_is_found(environ, files, address, source, tmp_path):
     assert (found.source is None) is (source is None)
 
 
-def test_all_that_is_looked_for_is_listed():
+def test_every_place_that_is_searched_is_listed():
     assert len(find_tpu({}, root="/nowhere").looked_for) == 4

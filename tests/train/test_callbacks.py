@@ -26,7 +26,7 @@ def epoch(timer, clock, seconds):
         timer.on_train_batch_end(number)
 
 
-def test_the_timer_leaves_out_the_first_step_of_an_epoch_and_the_time_between_epochs(clock):
+def test_the_timer_does_not_count_the_first_step_of_an_epoch_and_the_time_between_epochs(clock):
     timer = StepTimer()
     assert timer.steps_per_second == 0.0
     epoch(timer, clock, [100.0])

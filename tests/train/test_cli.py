@@ -15,7 +15,7 @@ TFRECORD = ["--data=tfrecord", "--train_files=t", "--eval_files=e", "--image_sha
 
 @pytest.fixture
 def ran(monkeypatch):
-    """Records the flags that reach the program, which does not run."""
+    """Replaces the program by a function that only records its flags."""
     seen = []
     monkeypatch.setattr(program, "run", lambda values, *, started: seen.append(values) or 7)
     return seen
@@ -36,7 +36,7 @@ def test_flags_that_fit_together_reach_the_program(argv, ran):
     assert len(ran) == 1
 
 
-def test_the_defaults(ran):
+def test_flags_that_are_not_given_have_their_defaults(ran):
     cli.main([])
     values = ran[0]
     assert (values.model, values.data, values.strategy, values.all_reduce) == ("cnn", "digits", "auto", "auto")
@@ -91,7 +91,7 @@ def test_a_mistake_in_a_flagfile_is_refused(ran, tmp_path, capsys):
         ),
     ],
 )
-def test_mistakes_are_refused_before_anything_is_done(argv, message, ran, capsys):
+def test_mistakes_are_refused_before_the_program_runs(argv, message, ran, capsys):
     refused(argv, message, capsys)
     assert ran == []
 
@@ -165,7 +165,7 @@ def test_a_flag_that_would_be_ignored_is_refused(argv, message, capsys):
         (["--exclude_from_adaptation="], (), 0.001),
     ],
 )
-def test_flags_of_an_optimizer_reach_it(argv, adaptation, eeta, ran):
+def test_flags_of_an_optimizer_reach_the_optimizer(argv, adaptation, eeta, ran):
     cli.main(["--optimizer=lars", "--exclude_from_weight_decay=bias", *argv])
     found = program._optimizer(ran[0], steps=10)
     assert found.get_config()["exclude_from_weight_decay"] == ["bias"]

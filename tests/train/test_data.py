@@ -14,7 +14,7 @@ from sklearn.datasets import load_digits
 from tfdist.input import write_tfrecords
 from tfdist.train import data
 
-# Two processes run this: each waits until both have found no data, and then writes.
+# Two processes run this program. Each waits until both have found no data, and then both write the data.
 WRITER = """
 import os, sys, time
 from tfdist.train import data
@@ -22,16 +22,16 @@ from tfdist.train import data
 folder, own, other = sys.argv[1:]
 stock = data.write_tfrecords
 
-def meet(*args, **kwargs):
+def write_after_both_started(*args, **kwargs):
     open(own, "w").close()
     end = time.monotonic() + 100
     while not os.path.exists(other):
         if time.monotonic() > end:
-            sys.exit("the other writer did not come")
+            sys.exit("expected the other process to write too, received no sign of it")
         time.sleep(0.01)
     return stock(*args, **kwargs)
 
-data.write_tfrecords = meet
+data.write_tfrecords = write_after_both_started
 found = data.digits(folder)
 print(found.num_train, found.num_eval)
 """
@@ -89,7 +89,7 @@ class TestDigits:
             {image.tobytes() for image in read(digits, "eval")[0]}
         )
 
-    def test_they_are_written_once(self, digits, folder, monkeypatch):
+    def test_the_digits_are_written_once(self, digits, folder, monkeypatch):
         def stamps():
             return {file: os.stat(file).st_mtime_ns for file in [folder / "digits", *folder.glob("digits/*")]}
 
@@ -97,7 +97,7 @@ class TestDigits:
         monkeypatch.setattr(data, "write_tfrecords", None)
         assert data.digits(str(folder)) == digits
         assert stamps() == before
-        # The folder, the shards and the index of each split, and the index of the data set, which is written last.
+        # The folder, 8 shards and an index of each split, and the index of the data set, which is written last.
         assert len(before) == 1 + (8 + 1) + (8 + 1) + 1
 
     def test_two_processes_may_write_at_once(self, children, tmp_path):
@@ -108,7 +108,7 @@ class TestDigits:
         assert os.listdir(folder) == ["digits"]
         assert data.digits(folder).num_train == 1437
 
-    def test_a_folder_that_holds_something_else_is_left_alone(self, tmp_path):
+    def test_a_folder_with_other_files_is_refused_and_not_changed(self, tmp_path):
         (tmp_path / "digits").mkdir()
         (tmp_path / "digits" / "mine.txt").write_text("keep me")
         with pytest.raises(OSError, match="digits"):
@@ -116,7 +116,7 @@ class TestDigits:
         assert os.listdir(tmp_path) == ["digits"]
         assert os.listdir(tmp_path / "digits") == ["mine.txt"]
 
-    def test_without_a_folder_they_go_to_the_cache(self, tmp_path, monkeypatch):
+    def test_without_a_folder_the_digits_are_written_to_the_cache(self, tmp_path, monkeypatch):
         monkeypatch.setattr(Path, "home", lambda: tmp_path)
         assert data.digits(None).train_files[0].startswith(str(tmp_path / ".cache" / "tfdist" / "digits"))
 
@@ -140,7 +140,7 @@ class TestParse:
         return np.random.default_rng(0).integers(0, 256, (4, 3, 3)).astype(np.uint8)
 
     @pytest.mark.parametrize("encode", ["raw", "png"])
-    def test_pixels_come_back(self, encode, shaped, pixels):
+    def test_raw_and_png_images_are_decoded(self, encode, shaped, pixels):
         content = pixels.tobytes() if encode == "raw" else tf.io.encode_png(pixels).numpy()
         image, label = shaped.parse(tf.constant(example(content, 1)))
         np.testing.assert_array_equal(image.numpy(), pixels.astype(np.float32))
@@ -166,7 +166,7 @@ class TestSynthetic:
         assert images[0].shape == (4, 6, 3)
 
     @pytest.mark.parametrize("num_classes", [256, 1000])
-    def test_many_classes(self, num_classes, folder):
+    def test_many_classes_give_labels_above_200(self, num_classes, folder):
         found = data.synthetic(str(folder), image_shape=(2, 2, 1), num_classes=num_classes)
         assert found.num_classes == num_classes
         assert 200 < max(read(found, "train")[1]) < num_classes
@@ -198,7 +198,7 @@ class TestFashionMnist:
     def test_without_the_four_files_the_refusal_names_the_folders(self, tmp_path, monkeypatch):
         monkeypatch.setattr(data, "_FASHION_MNIST_FOLDERS", ("/nowhere/a", "/nowhere/b"))
         message = (
-            "expected train-images-idx3-ubyte.gz and its three sister files, found none in "
+            "expected the four files of Fashion-MNIST, such as train-images-idx3-ubyte.gz, found none in "
             f"{tmp_path}, /nowhere/a, /nowhere/b; install Debian's dataset-fashion-mnist, call"
         )
         with pytest.raises(FileNotFoundError, match=re.escape(message)):

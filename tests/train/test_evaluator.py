@@ -66,7 +66,7 @@ def scalars(folder):
     return found
 
 
-def test_it_evaluates_each_checkpoint_and_then_the_final_model(strategy, data, values, monkeypatch, caplog):
+def test_the_evaluator_evaluates_each_checkpoint_and_then_the_final_model(strategy, data, values, monkeypatch, caplog):
     trained = build(strategy)
     x = tf.reshape(tf.range(32, dtype=tf.float32), (16, 2))
     checkpoint, final = (os.path.join(values.model_dir, f"{name}.keras") for name in ("checkpoint", "model"))

@@ -71,7 +71,7 @@ def test_synchronized_batch_norm_changes_nothing_else(name, own_models):
         assert [layer.momentum for layer in batch_norms(synchronized)] == [0.9, 0.9]
 
 
-def test_resnet50():
+def test_resnet50_has_synchronized_batch_norm_and_float32_logits():
     model = build_model("resnet50", image_shape=(32, 32, 3), num_classes=5, sync_batch_norm=True)
     assert model.output_shape == (None, 5)
     assert model.layers[-1].compute_dtype == "float32"
@@ -85,8 +85,8 @@ def test_resnet50_refuses_small_images():
         build_model("resnet50", image_shape=(8, 40, 1), num_classes=10)
 
 
-def test_a_model_without_batch_norm_refuses_to_synchronize_it():
-    message = "expected a model with batch normalization, received 'mlp' without any; leave the conversion out."
+def test_sync_batch_norm_is_refused_for_a_model_without_batch_norm():
+    message = "expected a model with batch normalization, received the model 'mlp' without it."
     with pytest.raises(ValueError, match=re.escape(message)):
         build_model("mlp", image_shape=(8, 8, 1), num_classes=10, sync_batch_norm=True)
 
@@ -108,7 +108,7 @@ def test_an_unknown_name_is_refused(name, own_models):
 def test_a_model_that_cannot_be_imported_is_refused(name, why, own_models):
     message = (
         f"expected the model {name!r} to be importable, received {why}; "
-        "check the name, and that PYTHONPATH has its folder."
+        "check the name, and that PYTHONPATH contains the folder of the module."
     )
     with pytest.raises(ValueError, match=re.escape(message)):
         build_model(name, image_shape=(8, 8, 1), num_classes=10)

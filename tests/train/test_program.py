@@ -1,4 +1,4 @@
-"""The optimizer that the program makes from its flags."""
+"""The optimizer that `tfdist train` makes from its flags."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_a_decay_ends_with_the_last_update(steps, passes, epochs):
         ]
     )
     schedule = program._optimizer(values, steps)._learning_rate
-    # The count of passes does not start again with an epoch.
+    # The passes are counted over all epochs, not anew in each epoch.
     updates = epochs * steps // passes
     rates = [float(schedule(tf.constant(step, tf.int64))) for step in range(updates + 1)]
     assert rates[-2] == pytest.approx(0.1 / updates, rel=1e-3)
@@ -46,7 +46,7 @@ def test_a_decay_ends_with_the_last_update(steps, passes, epochs):
         (["--global_batch_size=512", "--learning_rate_scaling=linear", "--backward_passes_per_step=2"], 4e-3),
     ],
 )
-def test_the_learning_rate_is_scaled_where_a_flag_asks_for_it(argv, rate):
+def test_the_learning_rate_is_scaled_only_if_a_flag_asks_for_it(argv, rate):
     values = flags.FlagValues()
     define_flags(flag_values=values)
     values(["train", *argv])

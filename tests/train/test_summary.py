@@ -49,7 +49,7 @@ def test_equal_weights_share_a_checksum():
         Model(ONES.astype(np.float64), np.zeros(3)),
     ],
 )
-def test_the_last_bit_changes_the_checksum(other):
+def test_any_difference_of_weights_changes_the_checksum(other):
     assert weights_checksum(other) != weights_checksum(Model(ONES, np.zeros(3)))
 
 
@@ -61,7 +61,7 @@ def test_the_line_holds_the_results_that_are_equal_on_every_worker():
     ("workers", "replicas", "said"),
     [(1, 1, "1 worker, 1 replica in sync"), (1, 2, "1 worker, 2 replicas in sync"), (2, 2, "2 workers, 2 replicas in")],
 )
-def test_the_table(workers, replicas, said, capsys):
+def test_the_table_shows_every_result(workers, replicas, said, capsys):
     summary(num_workers=workers, num_replicas=replicas).print()
     printed = capsys.readouterr().out
     for text in (

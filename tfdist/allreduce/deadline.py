@@ -53,10 +53,12 @@ class SumDeadline:
         """
         # The collectives do not depend on the counters, so that counting delays no sum.
         with tf.control_dependencies(_tensors(gradients)[-1:]):
-            self._begun.assign(self._begun.read() + 1)
+            number = self._begun.read() + 1
+            self._begun.assign(number)
         yield
         with tf.control_dependencies(_tensors(sums)):
-            self._ended.assign(self._ended.read() + 1)
+            # Not one more than before: a step that failed has begun a sum that never ends.
+            self._ended.assign(number)
 
     def counts(self) -> tuple[list[int], list[int]]:
         """Returns how many sums have begun and ended on each replica of this process; called outside of replicas."""

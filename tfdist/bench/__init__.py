@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 BENCHMARKS = {
     "allreduce": "time, bandwidth and bytes of summing gradients over replicas",
-    "input": "records per second, stalls and bytes read of input pipelines",
+    "input": "records per second, stalls, and the bytes that input pipelines read",
     "optimizer": "time of a step of each optimizer, compared with the memory bandwidth",
 }
 
@@ -17,7 +17,7 @@ def main(argv: Sequence[str]) -> int:
     """Runs `tfdist bench NAME ...` and returns its exit code.
 
     Args:
-        argv: command-line arguments behind `tfdist bench`.
+        argv: command-line arguments after `tfdist bench`.
     """
     if not argv or argv[0] in ("--help", "-h"):
         rows = "\n".join(f"  {name:<11}{description}" for name, description in BENCHMARKS.items())

@@ -24,10 +24,10 @@ _SMALLEST_TCP_BYTES = 1 << 20
 
 
 def main(argv: list[str]) -> int:
-    """Runs the command, in every worker of a cluster; returns the exit code.
+    """Runs the command and returns the exit code; in a cluster, every worker calls this function.
 
     Args:
-        argv: command-line arguments behind `tfdist bench allreduce`.
+        argv: command-line arguments after `tfdist bench allreduce`.
     """
     parser = _parser()
     arguments = _parse(parser, argv)
@@ -43,8 +43,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="tfdist bench allreduce",
         description=f"{__doc__} Start it in every worker, for example with `tfdist launch --workers 2 -m tfdist bench "
-        "allreduce`; without a cluster it sums over --devices of one process. busbw is size / time * 2(n-1)/n, as "
-        "nccl-tests define it; busbw / TCP compares it with plain TCP streams around the ring of workers.",
+        "allreduce`; without a cluster, the benchmark sums over the --devices of one process. busbw is size / time * "
+        "2(n-1)/n, as nccl-tests define it; busbw / TCP compares busbw with plain TCP streams in a ring of workers.",
     )
     parser.add_argument(
         "--size", action="append", type=size_from_text, help="bytes of float32 to sum, such as 32M; may be repeated"
@@ -59,8 +59,8 @@ def _parser() -> argparse.ArgumentParser:
         "--algorithm",
         action="append",
         choices=ALGORITHMS,
-        help="all-reduce algorithm of the strategy; across workers one (default: auto), in one process it may be "
-        "repeated (default: every algorithm that this machine can run)",
+        help="all-reduce algorithm of the strategy; in one process it may be repeated (default: auto across workers, "
+        "in one process every algorithm that this machine can run)",
     )
     parser.add_argument("--devices", type=int, default=2, help="number of devices in one process (default: 2)")
     parser.add_argument("--runs", type=int, default=5, help="number of runs of which the median is taken (default: 5)")
@@ -89,7 +89,7 @@ def _parse(parser: argparse.ArgumentParser, argv: list[str]) -> argparse.Namespa
 
 
 def _make_benches(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> list[Bench]:
-    """Returns a bench for each algorithm, each with a strategy of its own."""
+    """Returns a Bench for each algorithm. Each Bench has its own strategy."""
     from tfdist.bench.allreduce_measure import Bench
     from tfdist.cluster import ClusterConfig
     from tfdist.cluster.tasks import CHIEF_JOBS

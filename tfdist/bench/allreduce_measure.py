@@ -78,9 +78,9 @@ class Bench:
             bytes_per_pack: size of a pack for the method "none"; None for the default.
 
         Returns:
-            The arguments and the algorithm; `seconds` of the median sum; `algbw` and `busbw` in bytes per second as
-            nccl-tests define them; `wire`, the bytes that each worker's interface sent, None in one process; `ring`,
-            the bytes of float32 that each replica sends in a ring.
+            The arguments and the algorithm; `seconds`, the time of the median sum; `algbw` and `busbw` in bytes per
+            second, as nccl-tests define them; `wire`, the most bytes that the interface of a worker sent, None in one
+            process; `ring`, the bytes of float32 that each replica sends in a ring.
         """
         step = self._step(method, size, bytes_per_pack)
         to = f"sum {size:,} bytes"
@@ -130,7 +130,7 @@ class Bench:
 
         @tf.function(autograph=False)
         def step() -> Any:
-            # Only one number is returned: the host has to wait for the sum, but does not copy all of it.
+            # Only one element is returned: the host has to wait for the sum, but does not copy all of its elements.
             return strategy.run(lambda: tf.reshape(replica_sum(), [-1])[-1])
 
         def step_and_wait() -> None:
@@ -166,5 +166,5 @@ class Bench:
         return most / len(self._hosts) if self._interface == "lo" else most
 
     def _values_of_workers(self, value: float, *, to: str) -> list[float]:
-        """Returns the number of every worker, worker 0 first; waits for all workers."""
+        """Returns the values of all workers, that of worker 0 first; waits for all workers."""
         return [row[0] for row in exchange(self._strategy, [value], dtype="float64", to=to)]

@@ -1,4 +1,4 @@
-"""Writes what `tfdist bench allreduce` measured: JSON, a plot, a table and a recommended size of packs."""
+"""Reports the results of `tfdist bench allreduce`: JSON, a plot, a table and a recommended size of packs."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ _COLUMNS = (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Results:
-    """Everything that one run of the benchmark has measured.
+    """The results of one run of the benchmark.
 
     Attributes:
         replicas: number of replicas of all workers.
         usable: bytes per second of plain TCP streams around the ring of workers; None in one process.
         rows: a row of `Bench.measure` for each size, algorithm and method.
-        packs: a row for each size of packs, all for the largest size of tensors.
+        packs: a row of `Bench.measure` for each size of packs, with the largest size of tensors.
     """
 
     replicas: int
@@ -47,7 +47,7 @@ def report(results: Results, folder: Path) -> None:
     """Writes allreduce.json and allreduce.png, and prints the table and the recommended size of packs.
 
     Args:
-        results: what the benchmark measured.
+        results: the results of the benchmark.
         folder: folder for the two files, created if missing.
     """
     from rich.console import Console
@@ -64,9 +64,9 @@ def report(results: Results, folder: Path) -> None:
 
 
 def recommend(rows: Sequence[dict[str, Any]]) -> int:
-    """Returns the recommended size of a pack in bytes: the smallest that is as fast as the fastest.
+    """Returns the recommended size of a pack in bytes: the smallest size that is as fast as the fastest size.
 
-    Small packs can be sent earlier during backpropagation.
+    A small size is better, because small packs can be sent earlier during backpropagation.
 
     Args:
         rows: rows for one size of tensors, each with its `bytes_per_pack` and `seconds`.

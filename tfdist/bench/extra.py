@@ -1,4 +1,4 @@
-"""The packages that a benchmark needs beyond the dependencies of tfdist, checked before it measures anything."""
+"""Checks that the packages of the extra `bench` are installed, before a benchmark measures anything."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ def require(parser: argparse.ArgumentParser, *modules: str) -> None:
     """Ends the program with a message if a package of the extra `bench` is missing.
 
     Args:
-        parser: parser of the command, whose name the message begins with.
+        parser: parser of the command; the message begins with the name of the command.
         *modules: names of the modules that the benchmark imports later.
     """
     missing = [module for module in modules if importlib.util.find_spec(module) is None]

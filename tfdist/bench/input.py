@@ -19,7 +19,7 @@ _TIMEOUT_SECONDS = 600
 
 
 def measure(workload: str, source: str, pipelines: int, pattern: str) -> dict[str, float]:
-    """Starts one worker for each input pipeline and returns what the workers measured.
+    """Starts one worker for each input pipeline and returns their measurements.
 
     Args:
         workload: name of the workload.
@@ -114,7 +114,7 @@ def plot(rows: list[dict[str, Any]], path: Path) -> None:
                 axis.set_xticks(pipelines)
                 axis.set_xlabel("pipelines")
         for axis in axes[:, column]:
-            # Only after all lines are drawn, because setting one limit also fixes the other.
+            # This comes after all lines are drawn, because setting the lower limit also fixes the upper limit.
             axis.set_ylim(bottom=0)
         axes[0, column].set_title(workload)
         axes[0, column].set_ylabel("records per second, real data")
@@ -128,7 +128,7 @@ def main(argv: list[str]) -> int:
     """Runs the command and returns the exit code.
 
     Args:
-        argv: command-line arguments behind `tfdist bench input`.
+        argv: command-line arguments after `tfdist bench input`.
     """
     parser = argparse.ArgumentParser(prog="tfdist bench input", description=__doc__)
     parser.add_argument(

@@ -74,7 +74,7 @@ def bytes_read() -> int:
 
 
 def forever(value: Any) -> Iterator[Any]:
-    """Yields the same value without end."""
+    """Yields the same value again and again, without end."""
     while True:
         yield value
 

@@ -15,26 +15,26 @@ from typing import Any
 from tfdist.bench.extra import require
 from tfdist.bench.optimizer_shapes import MODELS
 
-# How many times a step reads or writes the bytes of all variables: it reads variables, gradients and slots and writes
-# variables and slots; LAMB and LARS read some of them again for their norms.
+# How many times a step reads or writes as many bytes as all variables have. A step reads variables, gradients and
+# slots, and writes variables and slots; LAMB and LARS read some of them a second time to compute norms.
 TRANSFERS = {"SGD": 5, "Adam": 7, "AdamW": 7, "keras Lamb": 10, "TFA LAMB": 10, "LAMB": 10, "LARS": 7}
-# First steps that take longer than this are reported, so that the benchmark does not seem to hang.
+# First steps that take longer than this time are reported, so that the benchmark does not seem to hang.
 _SLOW_SECONDS = 10.0
 
 
 def optimizers() -> dict[str, Any]:
-    """Returns the optimizers that are installed, by name, with weight decay where it is usual."""
+    """Returns the installed optimizers by name, with weight decay if it is usual for the optimizer."""
     from tfdist.keras_compat.version import keras
     from tfdist.optimizers import LAMB, LARS
 
-    theirs = keras().optimizers
+    stock = keras().optimizers
     found: dict[str, Any] = {
-        "SGD": theirs.SGD(1e-6, momentum=0.9),
-        "Adam": theirs.Adam(1e-6),
-        "AdamW": theirs.AdamW(1e-6, weight_decay=0.01),
+        "SGD": stock.SGD(1e-6, momentum=0.9),
+        "Adam": stock.Adam(1e-6),
+        "AdamW": stock.AdamW(1e-6, weight_decay=0.01),
     }
-    if hasattr(theirs, "Lamb"):
-        found["keras Lamb"] = theirs.Lamb(1e-6, weight_decay=0.01)
+    if hasattr(stock, "Lamb"):
+        found["keras Lamb"] = stock.Lamb(1e-6, weight_decay=0.01)
     if importlib.util.find_spec("tensorflow_addons"):
         import tensorflow_addons
 
@@ -79,7 +79,7 @@ def measure(model: str, runs: int, steps: int) -> list[dict[str, Any]]:
         if hasattr(optimizer, "build"):
             optimizer.build(variables)
         else:
-            # Optimizers older than TensorFlow 2.11 make their slots in the first step, and XLA cannot compile that.
+            # Legacy optimizers (TensorFlow before 2.11) make their slots in the first step, which XLA cannot compile.
             optimizer.apply_gradients(zip(gradients, variables, strict=True))
         cases |= {(name, jit): stepper(optimizer, jit) for jit in (False, True)}
     times: dict[tuple[str, bool], list[float]] = {case: [] for case in cases}
@@ -138,7 +138,7 @@ def table(rows: list[dict[str, Any]]) -> Any:
 
 
 def plot(rows: list[dict[str, Any]], path: Path) -> None:
-    """Draws the time of a step with and without jit_compile, and the limit that the memory sets."""
+    """Draws the time of a step with and without jit_compile, and the limit that the memory bandwidth sets."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -167,7 +167,7 @@ def main(argv: list[str]) -> int:
     """Runs the command and returns the exit code.
 
     Args:
-        argv: command-line arguments behind `tfdist bench optimizer`.
+        argv: command-line arguments after `tfdist bench optimizer`.
     """
     parser = argparse.ArgumentParser(prog="tfdist bench optimizer", description=__doc__)
     parser.add_argument(

@@ -10,7 +10,7 @@ def resnet50() -> list[Shape]:
     shapes: list[Shape] = []
 
     def convolution(size: int, channels: int, filters: int) -> None:
-        # The kernel, then gamma and beta of the batch normalization behind it.
+        # The kernel, then gamma and beta of the batch normalization after the convolution.
         shapes.extend([(size, size, channels, filters), (filters,), (filters,)])
 
     convolution(7, 3, 64)
@@ -39,7 +39,7 @@ def bert_base() -> list[Shape]:
 
 
 def small() -> list[Shape]:
-    """Returns 1,000 shapes of 64 parameters each, whose step is mostly the overhead of starting operations."""
+    """Returns 1,000 shapes of 64 parameters each, for which a step mostly takes the time to start operations."""
     return [(8, 8)] * 1000
 
 

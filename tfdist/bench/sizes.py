@@ -15,7 +15,7 @@ def size_from_text(text: str) -> int:
         text: a whole number, optionally followed by K (1,024), M (1,024 K) or G (1,024 M).
 
     Raises:
-        argparse.ArgumentTypeError: if the text is no such number, or is smaller than a float32.
+        argparse.ArgumentTypeError: if the text is no such number, or stands for fewer bytes than a float32 has.
 
     Example:
         >>> from tfdist.bench.sizes import size_from_text

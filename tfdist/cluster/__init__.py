@@ -1,7 +1,7 @@
-"""The processes that train together: ClusterConfig describes them, and the errors name those that cannot be reached.
+"""Describes the processes that train together, and raises errors that name the processes that cannot be reached.
 
-This package imports no TensorFlow, so that a launcher or a health check that uses it starts quickly. It is the only
-package of tfdist that reads the environment.
+This package imports no TensorFlow, so that a launcher or a health check that uses it starts quickly. No other package
+of tfdist reads TF_CONFIG.
 """
 
 from __future__ import annotations

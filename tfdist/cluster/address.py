@@ -1,4 +1,4 @@
-"""Reads and writes addresses as TF_CONFIG has them: `host:port`, with an IPv6 host in brackets."""
+"""Parses and formats the addresses in TF_CONFIG: `host:port`, with an IPv6 host in brackets."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ def split_address(address: str, *, field: str = "address") -> tuple[str, int]:
         field: how the error message names the address.
 
     Raises:
-        ValueError: if the text is not such an address; the message names the field, the text and the correction.
+        ValueError: if the text does not have this form; the message names the field, the text and the correction.
 
     Example:
         >>> split_address("worker-1.train.svc:2222")

@@ -1,4 +1,4 @@
-"""Connects to every peer from a thread of its own until the peer answers, and records why the others do not."""
+"""Connects to each peer from a separate thread until the peer answers, and records why a peer has not answered."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tfdist.cluster.tasks import Task
 
 _FIRST_PAUSE_SECONDS = 0.05
 _LONGEST_PAUSE_SECONDS = 1.0
-# The time limit of one attempt: several short attempts notice sooner than one long one that a host has come up.
+# The time limit of one attempt. Short attempts notice a host that has just come up sooner than one long attempt does.
 _ATTEMPT_SECONDS = 2.0
 # How long after the deadline a thread may take to end.
 _JOIN_SECONDS = 1.0
@@ -40,7 +40,7 @@ class BackgroundProbes:
     def __init__(self, peers: Iterable[Task], *, deadline: float, once: bool = False) -> None:
         self._deadline = deadline
         self._once = once
-        # The first reason is replaced as soon as the resolver returns.
+        # This initial reason is replaced as soon as the resolver returns.
         self._reasons: dict[Task, str | None] = dict.fromkeys(peers, _NO_LOOK_UP)
         self._stopped = False
         self._retries = {peer: threading.Event() for peer in self._reasons}
@@ -73,7 +73,7 @@ class BackgroundProbes:
         self._wake_sender.close()
 
     def retry_now(self) -> None:
-        """Ends the pause before the next attempt for every peer, and makes the pauses after it short again."""
+        """Ends the current pause of every peer, and makes the later pauses short again."""
         for retry in self._retries.values():
             retry.set()
 
@@ -90,7 +90,7 @@ class BackgroundProbes:
         while (remaining := self._deadline - time.monotonic()) > 0:
             allowed = min(_ATTEMPT_SECONDS, remaining)
             reason = probe_address(peer.address, timeout_seconds=allowed)
-            # "No reply" to an attempt that the deadline cut short explains less than the reason of the attempt before.
+            # If the deadline cut the attempt short, "no reply" says less than the reason of the previous attempt.
             cut_short = reason == NO_REPLY and allowed < _ATTEMPT_SECONDS
             if not cut_short or self._reasons[peer] == _NO_LOOK_UP:
                 self._reasons[peer] = reason
@@ -101,6 +101,6 @@ class BackgroundProbes:
             if self._stopped:
                 break
             pause = _FIRST_PAUSE_SECONDS if retry else min(2 * pause, _LONGEST_PAUSE_SECONDS)
-        # The socket is closed by now if the resolver returned only after the end of the `with` block.
+        # If the resolver returns after the end of the `with` block, the socket is already closed.
         with contextlib.suppress(OSError):
             self._wake_sender.send(b"\0")

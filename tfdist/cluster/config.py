@@ -1,4 +1,4 @@
-"""ClusterConfig: the processes that train together, and which of them this process is."""
+"""ClusterConfig: the processes that train together, and the task of this process."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tfdist.cluster.validation import as_addresses, check_indices, tasks_of, val
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ClusterConfig:
-    """The processes of a cluster, and which of them this process is; without jobs, a single process.
+    """Describes the processes of a cluster and the task of this process; without jobs, there is a single process.
 
     Args:
         jobs: the addresses (`host:port`) of every job; the known jobs are chief (or master), worker, ps and evaluator.
@@ -22,8 +22,8 @@ class ClusterConfig:
         task_type: the job of this process; None in a single process.
         task_index: the index of this process within its job.
         indices: the task indices of each job that is listed only in part, such as {"worker": (1,)} for a worker under
-            Kubeflow's enableDynamicWorker. With any, a missing chief or worker is not an error, and num_workers and
-            peers() count only the listed tasks.
+            Kubeflow's enableDynamicWorker. If a job has indices, a missing chief or worker is not an error, and
+            num_workers and peers() count only the listed tasks.
 
     Raises:
         ValueError: if the cluster is not valid; the message names the field, the expectation and the received value.
@@ -59,8 +59,8 @@ class ClusterConfig:
         for job, own in indices.items():
             in_order = sorted(zip(own, jobs[job], strict=True), key=lambda pair: pair[0])
             indices[job], jobs[job] = tuple(index for index, _ in in_order), tuple(address for _, address in in_order)
-        # Indices 0 to n-1 mean the same as no indices, so they are removed, and equal clusters compare equal. They are
-        # kept in a cluster with ps and without a chief, which is the part of a cluster that its worker 0 knows.
+        # Indices 0 to n-1 mean the same as no indices. They are removed, so that equal clusters compare equal. They are
+        # kept if there is a ps and no chief: under enableDynamicWorker, worker 0 knows only this part of the cluster.
         if not ("ps" in jobs and not any(job in jobs for job in CHIEF_JOBS)):
             indices = {job: own for job, own in indices.items() if own != tuple(range(len(own)))}
         validate(jobs, indices, task_type=self.task_type, task_index=self.task_index)
@@ -98,9 +98,9 @@ class ClusterConfig:
 
     @classmethod
     def detect(cls) -> ClusterConfig:
-        """Returns the cluster of the environment's TF_CONFIG, or a single process if that lists no cluster.
+        """Returns the cluster in the environment's TF_CONFIG, or a single process if TF_CONFIG lists no cluster.
 
-        A TF_CONFIG that is not set or blank lists no cluster either.
+        An unset or blank TF_CONFIG also means a single process.
 
         Raises:
             ValueError: if TF_CONFIG describes a cluster that is not valid.
@@ -127,7 +127,7 @@ class ClusterConfig:
             raise ValueError(f"TF_CONFIG: {error}") from None
 
     def to_tf_config(self) -> str:
-        """Returns the TF_CONFIG text of this cluster; from_tf_config reads it as an equal ClusterConfig.
+        """Returns the TF_CONFIG text of this cluster; from_tf_config turns the text into an equal ClusterConfig.
 
         Example:
             >>> ClusterConfig(jobs={"worker": ["a:1"]}, task_type="worker").to_tf_config()
@@ -150,17 +150,17 @@ class ClusterConfig:
     def is_chief(self) -> bool:
         """Whether this task writes the files that only one task may write.
 
-        This is the chief (or master), worker 0 of a cluster that has no chief, or the single process.
+        True for the chief (or master), for worker 0 of a cluster without a chief, and for a single process.
         """
         if not self.jobs or self.task_type in CHIEF_JOBS:
             return True
-        # A cluster with ps always has a chief, even if this process knows only a part without the chief.
+        # A cluster with ps always has a chief, even if the part of the cluster that this process knows has none.
         has_chief = self.has_parameter_servers or any(job in self.jobs for job in CHIEF_JOBS)
         return not has_chief and self.task_type == "worker" and self.task_index == 0
 
     @property
     def is_coordinator(self) -> bool:
-        """Whether this task is the chief of a cluster with parameter servers, which runs the training program."""
+        """Whether this task coordinates: the chief of a cluster with parameter servers runs the training program."""
         return self.has_parameter_servers and self.task_type in CHIEF_JOBS
 
     @property
@@ -172,7 +172,7 @@ class ClusterConfig:
     def is_distributed(self) -> bool:
         """Whether more than one process takes part in the training; the evaluator does not count.
 
-        A cluster of one worker is therefore not distributed. `jobs` says whether there is a cluster at all.
+        A cluster of one worker is therefore not distributed. `jobs` is empty if there is no cluster at all.
         """
         # If a job is listed only in part, its other tasks exist as well.
         return bool(self.indices) or sum(len(self.jobs[job]) for job in self.jobs if job != "evaluator") > 1
@@ -194,7 +194,7 @@ class ClusterConfig:
         return "single process" if self.task_type is None else f"{self.task_type} {self.task_index}"
 
     def peers(self) -> tuple[Task, ...]:
-        """Returns the tasks that this task trains with: all others but the evaluator; none for the evaluator itself.
+        """Returns all other tasks that take part in the training; returns no tasks if this task is the evaluator.
 
         Example:
             >>> config = ClusterConfig(jobs={"chief": ["a:1"], "worker": ["b:1"]}, task_type="worker")

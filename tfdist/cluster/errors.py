@@ -13,7 +13,7 @@ class PeerTimeoutError(TimeoutError):
 
     Args:
         message: one sentence that names every task that did not answer, and says what to do.
-        missing: the same tasks, each with the reason why it could not be reached.
+        missing: the tasks that did not answer, each with the reason.
 
     Example:
         >>> from tfdist.cluster import PeerTimeoutError, Task

@@ -1,4 +1,4 @@
-"""Waits until another task has shut down; servers use it, since they run for as long as their coordinator does."""
+"""Waits until another task has shut down, so that a worker or ps can serve for as long as its coordinator runs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def wait_until_gone(
     A server counts as seen if it keeps a connection open, as TensorFlow's server does. A task that is still in
     wait_for_peers closes each connection at once and does not count: its port is free for a moment before TensorFlow's
     server takes the port over, and this moment must not be mistaken for the end of the task. Once a server has been
-    seen, the wait has no deadline, since the other task may train for any time. Every failure to connect counts as a
+    seen, the wait has no deadline, since the training may take any time. Every failure to connect counts as a
     miss, since the host name of a task that has ended may no longer resolve.
 
     Args:
@@ -64,7 +64,7 @@ def _wait_until_seen(address: str, poll_seconds: float, timeout_seconds: float |
     allowed = _ATTEMPT_SECONDS
     while True:
         if deadline is not None:
-            # The lower bound lets the first attempt be made however short the timeout is.
+            # The lower bound allows a first attempt, however short the timeout is.
             allowed = max(0.01, min(_ATTEMPT_SECONDS, deadline - time.monotonic()))
         reason = probe_address(address, timeout_seconds=allowed, must_stay_open=True)
         if reason is None:

@@ -26,7 +26,7 @@ _ADVICE = {
 _REPORT_LINES = 8
 # How long this task goes on answering its peers once all of them have answered.
 _LINGER_SECONDS = 0.5
-# A connection from a peer makes this task probe all missing peers again, but not more often than this.
+# A connection from a peer makes this task probe all missing peers at once, but at most once in this time.
 _RETRY_SECONDS = 0.1
 
 
@@ -40,16 +40,16 @@ def wait_for_peers(
 ) -> None:
     """Returns as soon as every peer has answered once; call it before TensorFlow opens this task's own port.
 
-    While it waits, it listens on this task's own port, so that the peers get an answer too. A peer has answered if it
-    accepts a TCP connection: it is in wait_for_peers itself, or its TensorFlow server runs already. Names that do not
-    resolve yet are tried again. When all peers have answered, this task goes on answering for half a second. On return
-    all sockets are closed and all threads have ended, except a thread whose name look-up hangs in the system's
-    resolver past the deadline.
+    While this function waits, it listens on this task's own port, so that the peers get an answer from this task. A
+    peer has answered if it accepts a TCP connection: it waits in wait_for_peers, or its TensorFlow server runs already.
+    Names that do not resolve yet are tried again. When all peers have answered, this task goes on answering for half a
+    second. On return all sockets are closed and all threads have ended, except a thread whose name look-up hangs in the
+    system's resolver past the deadline.
 
     Args:
         config: the cluster. A single process returns at once; an evaluator only checks that its own port is free.
         timeout_seconds: how long to wait for all peers together.
-        log: called with one line for each peer that has not answered yet; None is the tfdist logger.
+        log: called with one line for each peer that has not answered yet; None writes the lines to the tfdist logger.
         report_every_seconds: the time between two such reports.
         peers: the tasks to wait for; None is config.peers().
 
@@ -87,16 +87,17 @@ def wait_for_peers(
                 next_report = elapsed + report_every_seconds
             connected = _wait_for_event(selector, server, probes.wake, min(timeout_seconds, next_report) - elapsed)
             if connected and elapsed - retried >= _RETRY_SECONDS:
-                # The peer that has connected is up. If this task was the last one that it waited for, it goes on
-                # answering only for a moment, so that the next attempt must not be far off.
+                # The peer that connected is up. If it waited only for this task, it answers for only a moment longer,
+                # so that this task must try again soon.
                 probes.retry_now()
                 retried = elapsed
         if server is not None and awaited:
             linger_until = min(time.monotonic() + _LINGER_SECONDS, start + timeout_seconds)
             while (remaining := linger_until - time.monotonic()) > 0:
                 _wait_for_event(selector, server, probes.wake, remaining)
-        # A peer that has not reached this task yet, for example because it cannot resolve its name, loses nothing: it
-        # tries on until its own deadline, and TensorFlow's server opens the same port in a moment.
+        # A peer may not have reached this task yet, for example because it cannot resolve this task's name. Closing the
+        # port does not harm the peer: it tries again until its own deadline, and soon TensorFlow's server opens the
+        # port.
 
 
 def probe_peers(config: ClusterConfig, *, timeout_seconds: float = 1.0) -> tuple[tuple[Task, str], ...]:
@@ -121,7 +122,7 @@ def probe_peers(config: ClusterConfig, *, timeout_seconds: float = 1.0) -> tuple
     ):
         selector.register(probes.wake, selectors.EVENT_READ)
         while probes.running() and (remaining := deadline - time.monotonic()) > 0:
-            # A thread writes to the wake socket just before it ends, so that the last thread may still be alive here.
+            # A thread writes to the wake socket just before it ends, so that it may still be alive after the write.
             if selector.select(min(remaining, 0.05)):
                 probes.wake.recv(4096)
         return probes.missing()
@@ -133,11 +134,11 @@ def _wait_for_event(
     """Waits until a peer connects or a probe ends, and returns whether a peer has connected."""
     connected = False
     for key, _ in selector.select(timeout_seconds):
-        # A peer that gives up meanwhile takes its connection back, so that there is none to accept.
+        # If a peer gives up after select() has returned, its connection is gone, and accept() raises an OSError.
         with contextlib.suppress(OSError):
             if server is not None and key.fileobj is server:
-                # Closing the connection at once makes a gRPC client see that the server is not ready and try again;
-                # on an open connection it would wait for a greeting that never comes.
+                # If the connection is closed at once, a gRPC client notices that the server is not ready, and tries
+                # again. On an open connection the client would wait for a greeting that never comes.
                 server.accept()[0].close()
                 connected = True
             else:

@@ -14,7 +14,7 @@ UNRESOLVED = "name does not resolve"
 NO_REPLY = "no reply"
 NO_ROUTE = "no route to host"
 
-# TensorFlow's server keeps a connection open, silently or with a greeting; wait_for_peers closes it at once.
+# How long a connection is watched: TensorFlow's server keeps it open, and wait_for_peers closes it at once.
 _CLOSE_SECONDS = 0.25
 
 
@@ -23,10 +23,11 @@ def probe_address(address: str, *, timeout_seconds: float, must_stay_open: bool 
 
     Args:
         address: the `host:port` to connect to.
-        timeout_seconds: the time limit for all addresses that the host name resolves to. It does not include the name
-            look-up, which only the system's resolver bounds; call this function from a thread if that matters.
-        must_stay_open: whether a server that closes the connection at once, as wait_for_peers does, counts as refusing
-            it.
+        timeout_seconds: the time limit for all addresses that the host name resolves to. The limit does not include
+            the name look-up, whose time only the system's resolver limits; call this function from a thread if the
+            caller must not wait for the look-up.
+        must_stay_open: whether a server that closes the connection at once, as wait_for_peers does, counts as a server
+            that refuses the connection.
 
     Example:
         >>> import socket
@@ -40,7 +41,7 @@ def probe_address(address: str, *, timeout_seconds: float, must_stay_open: bool 
     try:
         resolved = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (socket.gaierror, UnicodeError):
-        # UnicodeError: the encoding of international names refuses some labels, such as an empty one.
+        # UnicodeError: the encoding of international names refuses some labels, such as an empty label.
         return UNRESOLVED
     deadline = time.monotonic() + timeout_seconds
     reasons: list[str] = []
@@ -53,8 +54,8 @@ def probe_address(address: str, *, timeout_seconds: float, must_stay_open: bool 
         if reason is None:
             return None
         reasons.append(reason)
-    # localhost resolves to an IPv6 and an IPv4 address. A refusal by one of them explains more than the failure of a
-    # family that is switched off.
+    # localhost resolves to an IPv6 and an IPv4 address. If one address family is switched off, its error explains less
+    # than a refusal at the other address.
     return REFUSED if REFUSED in reasons else reasons[-1] if reasons else UNRESOLVED
 
 
@@ -63,8 +64,8 @@ def _connect(
 ) -> str | None:
     try:
         with socket.socket(family, kind, protocol) as connection:
-            # The local port of this connection stays in TIME_WAIT for a while. If it happens to be the port of a task
-            # on this machine, that task can still bind it because of this option.
+            # The local port of this connection stays in TIME_WAIT for a while. If a task on this machine uses the same
+            # port number, this option lets the task bind the port during this time.
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             connection.settimeout(timeout_seconds)
             connection.connect(target)  # type: ignore[arg-type]
@@ -89,9 +90,9 @@ def _connect(
 def is_self_connected(connection: socket.socket) -> bool:
     """Returns whether both ends of a connection are the same socket.
 
-    A connection to a local port on which no server listens may get that very port as its own port on Linux. TCP then
-    completes the handshake of the socket with itself (simultaneous open, RFC 9293 section 3.5), although no server has
-    answered.
+    On Linux, a connection to a local port on which no server listens may get the same port as its own local port. The
+    socket then completes the TCP handshake with itself (simultaneous open, RFC 9293 section 3.5), although no server
+    has answered.
 
     Example:
         >>> import socket

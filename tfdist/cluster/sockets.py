@@ -9,7 +9,7 @@ import socket
 from tfdist.cluster.address import split_address
 from tfdist.cluster.errors import PortInUseError
 
-# Connections are accepted as they come in; the queue only holds those that come in at the same moment.
+# Connections are accepted as they come in; the queue only holds connections that come in at the same moment.
 _BACKLOG = 128
 
 
@@ -17,7 +17,7 @@ def bind_all_interfaces(port: int) -> socket.socket:
     """Returns a socket that is bound to a port on all interfaces and does not listen yet.
 
     The socket has SO_REUSEADDR set. It can therefore bind a port that another process has bound with the same option
-    without listening, and a port whose earlier connections are in TIME_WAIT.
+    if the other process does not listen, and a port whose earlier connections are in TIME_WAIT.
 
     Args:
         port: the port; 0 chooses a free one.

@@ -16,7 +16,7 @@ from tfdist.cluster.validation import as_addresses, check_index
 
 VARIABLE = "TF_CONFIG"
 _READ = frozenset({"cluster", "sparseCluster", "task"})
-# Known fields that TensorFlow 2 training does not need: the first four are TensorFlow's, "job" is AI Platform's.
+# Known fields that training with TensorFlow 2 does not need. "job" is a field of AI Platform, the others of TensorFlow.
 _IGNORED = frozenset({"environment", "rpc_layer", "session_master", "eval_session_master", "job"})
 
 
@@ -118,7 +118,7 @@ def parse(document: Mapping[str, Any]) -> Fields:
 
 
 def render(fields: Fields) -> str:
-    """Returns the TF_CONFIG text with these fields, which need not make a valid cluster.
+    """Returns the TF_CONFIG text with these fields, without checking that the cluster is valid.
 
     Example:
         >>> render(Fields({"worker": ("a:1",)}, {}, "worker", 0))

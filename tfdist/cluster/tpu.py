@@ -1,4 +1,4 @@
-"""Looks for a TPU without importing TensorFlow: named by the environment, of Colab, or of a TPU VM."""
+"""Looks for a TPU without importing TensorFlow: in the environment variables, on Colab, and on a TPU VM."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def find_tpu(environ: Mapping[str, str] | None = None, *, root: str = "") -> Fou
             return FoundTpu(f"grpc://{value}" if colab else value, f"{variable} is {value!r}", tuple(looked_for))
     looked_for.append(f"the devices {_DEVICES} (TPU VM)")
     devices = glob.glob(root + _DEVICES)
-    # A VFIO device need not be a TPU; on a TPU VM the environment says which accelerator it is.
+    # A VFIO device need not be a TPU. TPU_ACCELERATOR_TYPE is set on a TPU VM.
     looked_for.append(f"TPU_ACCELERATOR_TYPE with the devices {_VFIO_DEVICES} (TPU VM)")
     if env.get("TPU_ACCELERATOR_TYPE"):
         devices += glob.glob(root + _VFIO_DEVICES)

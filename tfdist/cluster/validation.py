@@ -1,4 +1,4 @@
-"""The rules of a valid cluster, independent of where its description comes from; a broken rule is a ValueError."""
+"""Checks the rules of a valid cluster; a broken rule raises a ValueError that names the field."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ def validate(
     task_type: str | None,
     task_index: int,
 ) -> None:
-    """Raises ValueError, which names the field, for the first rule that the cluster breaks.
+    """Raises a ValueError that names the field, for the first rule that the cluster breaks.
 
     Args:
         jobs: the addresses of every job, without empty jobs.
         indices: the task indices of the jobs that are listed only in part, already checked by check_indices.
         task_type: the job of this task; None for a single process.
-        task_index: its index within the job.
+        task_index: the index of this task within its job.
 
     Example:
         >>> validate({"worker": ("a:1", "b:1")}, {}, task_type="worker", task_index=1)

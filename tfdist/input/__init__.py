@@ -1,4 +1,4 @@
-"""Reading files: from files to the batches that fit, evaluate, predict and a custom loop take on every strategy."""
+"""Turns files into the batches that fit, evaluate, predict and a custom loop take on every strategy."""
 
 from tfdist.input.distribute import distribute_files
 from tfdist.input.distributed_files import DistributedFiles

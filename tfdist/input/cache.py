@@ -1,4 +1,4 @@
-"""Keeping the records of a pipeline in memory, and reading them from memory in the order of reading from files."""
+"""Keeps the records of a pipeline in memory, and reads them in the order in which they are read from files."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ _WINDOW = 1024
 
 
 def positions_in_memory(plan: ShardPlan) -> ShardPlan:
-    """Returns a plan of the same shape whose records are positions: of each record in its shard, read in file order.
+    """Returns a plan of the same shape in which a record is a number: its position in its shard, in file order.
 
-    The order of records depends only on the lengths of segments. Reading the new plan with POSITIONS therefore gives
-    the positions of the records in the order in which reading the original plan gives the records.
+    The order in which a plan is read depends on the lengths of its segments, and not on the content of its records.
+    Reading the new plan with POSITIONS therefore gives the positions of the records, in the order in which reading the
+    original plan gives the records.
     """
     shards = []
     for shard in plan.shards:
@@ -62,7 +63,7 @@ def pick_from_memory(
     def pick(positions: tf.Tensor, records: Any) -> Any:
         return tf.nest.map_structure(lambda values: tf.gather(values, positions), records)
 
-    # cache() keeps only what has been read to its end. Prefetching one element more than there are shards reads to the
-    # end even if only one step is made.
+    # cache() keeps a dataset only after the dataset has been read to its end. It has one element for each
+    # shard, so that prefetching one element more reads to the end, even if only one step is made.
     in_memory = in_memory.cache().prefetch(shards + 1).repeat()
     return tf.data.Dataset.zip((positions, in_memory)).map(pick)

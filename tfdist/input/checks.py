@@ -1,4 +1,4 @@
-"""Refusing options of distribute_files that contradict each other or the data. Every check raises ValueError."""
+"""Refuses options of distribute_files that contradict each other or the data, with a ValueError."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def check_reading(
 
     Args:
         has_reader: whether the user passes a reader.
-        compression: compression of TFRecord files; None finds out.
+        compression: compression of TFRecord files; None detects the compression from the first file.
         skip_corrupt: whether records that cannot be read are skipped.
         drop_remainder: whether batches that are not full are left out.
         cache: whether records are kept in memory.
@@ -72,7 +72,7 @@ def check_reading(
 
 
 def check_batch_size(global_batch_size: int, *, num_replicas: int) -> None:
-    """Checks that the replicas divide the batch.
+    """Checks that the number of replicas divides the global batch.
 
     Args:
         global_batch_size: records in a step over all replicas.
@@ -102,7 +102,7 @@ def check_state(state: InputState, *, policy: str, in_sync: bool) -> None:
     """
     if state.step and not in_sync:
         raise ValueError(
-            "expected a state with step 0 on a parameter server, whose workers make their steps in no common order, "
+            "expected a state with step 0 for a parameter server strategy, whose workers make steps independently, "
             f"received step {state.step}; begin at the start of an epoch."
         )
     if state.canonical_shards is not None and policy == "replicate":

@@ -1,4 +1,4 @@
-"""From files to the dataset that fit takes: find, count, plan, then build one pipeline for each worker."""
+"""Turns files into the dataset that fit takes: finds and counts them, plans, and builds a pipeline for each worker."""
 
 from __future__ import annotations
 
@@ -56,12 +56,12 @@ def distribute_files(
 
     The files are divided into canonical shards. Each input pipeline (one for each worker) reads its own shards, and
     every step takes the same number of records from each shard, so that the k-th global batch holds the same records on
-    1, 2, 4 or 8 pipelines. An epoch has each record once. Where shards have different lengths, the last batches of an
+    1, 2, 4 or 8 pipelines. Each epoch reads each record once. If shards have different lengths, the last batches of an
     epoch are smaller, and a replica may receive an empty batch.
 
     With training=True the dataset repeats without end, in another order each epoch; an epoch of `fit` has
     `steps_per_epoch` steps. With training=False the dataset ends after one epoch, and keeps the order of the files
-    within each shard. On a parameter server the workers make steps independently of each other.
+    within each shard. Under a parameter server strategy, the workers make steps independently of each other.
 
     Args:
         strategy: strategy from create_strategy.
@@ -69,14 +69,16 @@ def distribute_files(
             Records are counted from the index that write_tfrecords writes; without an index, the workers count them.
         parse_fn: maps one record to one example, such as (image, label). A record is a serialized example, a scalar
             string tensor, or an element of the reader's dataset.
-        global_batch_size: records in a step over all replicas; on a parameter server, records in a step of one worker.
+        global_batch_size: records in a step over all replicas; under a parameter server strategy, records in a step of
+            one worker.
         training: whether to shuffle and repeat.
         policy: how files are divided: `auto`, `files`, `records` or `replicate`, see plan_shards. With `replicate`,
             which is for training only, every pipeline reads all files in an order of its own.
         shuffle_buffer: for training, number of records that all pipelines together shuffle; 0 does not shuffle, None
             means 10,000.
         seed: for training, seed of the order of files and records; None means 0.
-        state: position at which to begin, instead of a seed. The batches are those of an uninterrupted run from there.
+        state: position at which to begin, instead of a seed. From this position on, the batches are the same as in an
+            uninterrupted run.
         drop_remainder: whether to leave out batches that are not full, so that all shapes are static. The records that
             are left out change from epoch to epoch.
         reader: for files other than TFRecord files, maps the name of a file, a scalar string tensor, to a
@@ -92,8 +94,8 @@ def distribute_files(
         The dataset, with the attributes `steps_per_epoch`, `repeats`, `plan` and `state`.
 
     Raises:
-        ValueError: if there are no files, if a file is listed twice, truncated or corrupt, if the replicas do not
-            divide the batch, if there are fewer records than a global batch to train on, if parse_fn fails on the first
+        ValueError: if there are no files, if a file is listed twice, truncated or corrupt, if the number of replicas
+            does not divide the batch, if training has fewer records than a global batch, if parse_fn fails on the first
             record, or if options contradict each other.
 
     Example:
@@ -197,7 +199,7 @@ def distribute_files(
 def _count(
     strategy: tf.distribute.Strategy, files: Sequence[File], source: Source
 ) -> tuple[list[File], dict[str, RecordIndex], str]:
-    """Returns the result of count_files, for which all workers of the strategy count together."""
+    """Returns the result of count_files; the workers of the strategy divide the counting among them."""
     num_workers = count_workers(strategy)
 
     def add(counts: np.ndarray) -> np.ndarray:

@@ -13,13 +13,13 @@ from tfdist.input.state import InputState
 class DistributedFiles(Protocol):
     """A dataset that distribute_files returns: a distributed dataset of TensorFlow with more attributes.
 
-    The dataset is an instance of `tf.distribute.DistributedDataset`, by which `fit`, `evaluate`, `predict` and
-    `tf.function` recognise it. Outside of any strategy it is a `tf.data.Dataset`. Therefore this type is a protocol:
-    any object with these attributes is an instance.
+    The dataset is an instance of `tf.distribute.DistributedDataset`; `fit`, `evaluate`, `predict` and `tf.function`
+    recognise it by this type. Outside of any strategy, the dataset is a `tf.data.Dataset`. Because of these two types,
+    DistributedFiles is a protocol: any object with these attributes is an instance.
 
     Attributes:
-        steps_per_epoch: number of steps of an epoch, the same for every input pipeline. On a parameter server, the
-            number of steps that all workers together make in an epoch.
+        steps_per_epoch: number of steps of an epoch, the same for every input pipeline. Under a parameter server
+            strategy, the number of steps that all workers together make in an epoch.
         repeats: whether the dataset repeats without end, as it does with training=True; otherwise it ends after one
             epoch.
         plan: the segments of files that each canonical shard reads.
@@ -46,8 +46,8 @@ class DistributedFiles(Protocol):
     state: InputState
 
     if TYPE_CHECKING:
-        # Not at run time: on a parameter server the dataset has no element_spec before its workers build it, and would
-        # not be an instance of the protocol.
+        # For type checkers only: under a parameter server strategy, the dataset has no element_spec before its workers
+        # build it, and would not be an instance of the protocol at run time.
         @property
         def element_spec(self) -> Any:
             """Type specification of a batch."""

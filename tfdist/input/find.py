@@ -1,4 +1,4 @@
-"""Finding files, their sizes, and the number of records in each."""
+"""Finds files, their sizes, and the number of records in each file."""
 
 from __future__ import annotations
 
@@ -142,8 +142,8 @@ def _check_same_files(files: Sequence[File], sum_over_workers: SumOverWorkers, w
     if others:
         raise ValueError(
             f"expected the same files on every worker, received {seen[0][0]} files on worker 0 and "
-            f"{seen[others[0]][0]} files on worker {others[0]}, or other names or sizes; give all workers the same "
-            "files."
+            f"{seen[others[0]][0]} files on worker {others[0]}, whose names, sizes or numbers of records differ; give "
+            "all workers the same files."
         )
 
 

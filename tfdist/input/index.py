@@ -14,7 +14,7 @@ import tensorflow as tf
 SUFFIX = ".index.json"
 # Records between two entries of an index. A start in the middle of a file reads fewer than this many records in vain.
 GRANULE = 64
-# TFRecord framing: before each record its length (8 bytes) and a checksum of that, after it a checksum of the data.
+# TFRecord framing: the length (8 bytes), a checksum of the length, the data, a checksum of the data.
 _HEADER_BYTES, _FOOTER_BYTES = 12, 4
 _BLOCK_BYTES = 1 << 20
 
@@ -73,7 +73,7 @@ def read_indexes(names: Sequence[str]) -> dict[str, RecordIndex]:
     A file without an index has no entry in the result.
 
     Raises:
-        ValueError: if an index file has other content.
+        ValueError: if the content of an index file is not an index.
     """
     wanted: dict[str, dict[str, str]] = {}
     for name in names:
@@ -106,7 +106,7 @@ def _read(path: str) -> dict[str, RecordIndex]:
 
 def is_gzip(name: str) -> bool:
     """Returns whether a file begins with the two bytes of a GZIP file."""
-    # GFile would read half a megabyte.
+    # A local file is opened by Python, because GFile would read half a megabyte.
     with Path(name).open("rb") if Path(name).is_file() else tf.io.gfile.GFile(name, "rb") as file:
         return bool(file.read(2) == b"\x1f\x8b")
 
@@ -117,7 +117,7 @@ def scan(name: str) -> RecordIndex:
     Long records are skipped: only the bytes with their lengths are read.
 
     Raises:
-        ValueError: names the record at which the file is truncated or is not a TFRecord file.
+        ValueError: if the file is truncated or is not a TFRecord file; the message names the record.
     """
     builder = IndexBuilder()
     with tf.io.gfile.GFile(name, "rb") as file:
@@ -146,14 +146,14 @@ def _truncated(name: str, builder: IndexBuilder, position: int, size: int) -> Va
 
 
 def count(name: str, *, compression: str) -> RecordIndex:
-    """Returns the index of a file by reading the lengths of its records, or all of it if it is compressed.
+    """Returns the index of a file by reading the lengths of its records, or the whole file if it is compressed.
 
     Args:
         name: path of a TFRecord file.
         compression: "" or "GZIP".
 
     Raises:
-        ValueError: names the file and the record that is truncated or corrupt.
+        ValueError: if a record is truncated or corrupt; the message names the file and the record.
     """
     if not compression:
         return scan(name)

@@ -1,4 +1,4 @@
-"""The command `python -m tfdist.input inspect`: what files contain, and which input pipeline would read which part."""
+"""The command `python -m tfdist.input inspect`: shows what files contain and what each input pipeline would read."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def inspect(pattern: str, *, num_pipelines: int, policy: str = "auto", global_ba
     kind = f"{source.compression or 'uncompressed'} TFRecord"
     lines = [f"{len(files)} files, {kind}, {records:,} records ({how}), {size:,} bytes"]
     if indexes and not any(index.offsets for index in indexes.values()):
-        lines.append("a start in the middle of a file reads the file from its beginning")
+        lines.append("no index has byte offsets: a start in the middle of a file reads the file from its beginning")
     if shards != num_pipelines:
         lines.append(f"{shards} canonical shards, {shards // num_pipelines} for each of {num_pipelines} pipelines:")
     return "\n".join([*lines, str(plan.of_pipelines(num_pipelines))])

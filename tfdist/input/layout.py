@@ -1,4 +1,4 @@
-"""How the records of all files are divided among canonical shards, pipelines and steps: the same on every worker."""
+"""Divides the records of all files among canonical shards, pipelines and steps, identically on every worker."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Layout:
             canonical_shards: number of shards that the user asks for, or None.
             drop_remainder: whether steps that are not full are left out.
             in_sync: whether all pipelines make each step together.
-            records_may_be_lost: whether records that cannot be read are skipped, so that any step may not be full.
+            records_may_be_lost: whether records that cannot be read are skipped, so that no step is certain to be full.
 
         Raises:
             ValueError: if the files or canonical_shards do not fit, or if drop_remainder leaves no step.

@@ -1,4 +1,4 @@
-"""Applying parse_fn to groups of records: tf.data spends more time on an element than a short parse_fn takes."""
+"""Applies parse_fn to groups of records, because one element costs tf.data more time than a short parse_fn takes."""
 
 from __future__ import annotations
 

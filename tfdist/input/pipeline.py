@@ -106,9 +106,9 @@ class Pipeline:
         return tf.data.Dataset.range(state.epoch, end).flat_map(epoch_of).prefetch(2)
 
     def _padding(self, file: str) -> tf.data.Dataset:
-        """Returns one record without end. It fills the batches of steps that are not full, until they are parsed."""
+        """Returns one record, repeated without end. It pads batches that are not full, and is removed after parsing."""
         record = tf.data.Dataset.from_tensors(tf.constant(file)).flat_map(self._source.first)
-        # cache() keeps only what has been read to its end: prefetch reads to the end even if only one step is made.
+        # cache() keeps a dataset only after it has been read to its end, which prefetch(2) does in the first step.
         return record.cache().prefetch(2).repeat()
 
     def _pad(self, rows: Any, padding: Any) -> tuple[Any, tf.Tensor]:

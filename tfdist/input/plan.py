@@ -1,4 +1,4 @@
-"""Deciding which shard reads which part of which file: a pure function from files to a plan."""
+"""Decides which shard reads which part of which file: a pure function from files to a plan."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from tfdist.input.plan_table import format_table
 
 POLICIES: tuple[str, ...] = ("auto", "files", "records", "replicate")
-# With a larger imbalance, too few shards still have records at the end of an epoch to fill a batch.
+# With a larger imbalance, too few shards have records left at the end of an epoch to fill a batch.
 AUTO_IMBALANCE = 1.1
 
 
@@ -42,7 +42,7 @@ class Segment:
         file: path of the file.
         start: number of the first record, counted from 0.
         stop: number of the record after the last one; None for the end of the file.
-        size: bytes of the segment. A file that is split gives each segment bytes in proportion to its records.
+        size: bytes of the segment. The bytes of a file that is split are divided in proportion to the records.
 
     Example:
         >>> from tfdist.input import Segment
@@ -91,7 +91,7 @@ class ShardPlan:
 
     @property
     def imbalance(self) -> float:
-        """The largest shard over the mean, in bytes; 1 is a balanced plan."""
+        """Size of the largest shard in bytes, divided by the mean size; 1 for a balanced plan."""
         sizes = self.sizes
         return max(sizes) * len(sizes) / total if (total := sum(sizes)) else 1.0
 

@@ -1,4 +1,4 @@
-"""The table that `str(plan)` shows."""
+"""Formats the table that `str(plan)` returns."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def format_table(
 
     Args:
         policy: the policy of the plan.
-        imbalance: the largest shard over the mean, in bytes.
+        imbalance: size of the largest shard in bytes, divided by the mean size.
         segments: number of segments of each shard.
         records: number of records of each shard; None is shown as "?".
         sizes: bytes of each shard.

@@ -1,8 +1,8 @@
-"""Reading the records of one canonical shard, in an order that depends on the seed, the epoch and the shard only.
+"""Reads the records of one canonical shard, in an order that depends only on the seed, the epoch and the shard.
 
 The segments of the shard are shuffled and divided into groups. A window of records is read from every segment of a
-group, and the records of these windows are shuffled together: they are a block. Any block can be computed without
-reading the blocks before it.
+group; the records of these windows form a block, and are shuffled together. Any block can be computed without reading
+the blocks before it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Order:
     Attributes:
         seed: seed of the order; None reads the records in the order of the files.
         group: number of segments that are read at the same time.
-        window: number of records of each of these segments in a block.
+        window: number of records that a block takes from each of these segments.
     """
 
     seed: int | None
@@ -66,7 +66,7 @@ class Source:
 
 
 class ShardTable:
-    """The segments of all shards as arrays, which the functions of a dataset can index, also on another host.
+    """The segments of all shards as arrays, which functions of a dataset can index, also on another host.
 
     Args:
         plan: plan whose segments have known numbers of records.
@@ -77,7 +77,7 @@ class ShardTable:
         self.names = sorted({segment.file for shard in plan.shards for segment in shard})
         number = {name: i for i, name in enumerate(self.names)}
         width = max(1, *(len(shard) for shard in plan.shards))
-        # Each is [shards, width], padded with segments of no records.
+        # Each array has the shape [shards, width], and is padded with segments of no records.
         self.file, self.start, self.length = (np.zeros([len(plan.shards), width], np.int64) for _ in range(3))
         for i, shard in enumerate(plan.shards):
             for j, segment in enumerate(shard):
@@ -110,13 +110,13 @@ def read_shard(
     if order.seed is not None:
         chosen = tf.random.experimental.stateless_shuffle(chosen, _seed(order, epoch, shard))
     padding = -segments % order.group
-    # Each is [groups, order.group].
+    # Each tensor has the shape [groups, order.group].
     file, start, length = (
         tf.reshape(tf.pad(tf.gather(values[shard], chosen), [[0, padding]]), [-1, order.group])
         for values in map(tf.convert_to_tensor, (table.file, table.start, table.length))
     )
-    # `group0` is the group of record `first`, and `block0` its block in that group. Of this block the first `skipped`
-    # records come before record `first`.
+    # Record `first` is in group `group0`, in block `block0` of this group, after the first `skipped` records of this
+    # block.
     ends = tf.cumsum(tf.reduce_sum(length, 1))
     groups = tf.shape(length, tf.int64)[0]
     group0 = tf.reduce_sum(tf.cast(ends <= first, tf.int64))
@@ -162,7 +162,7 @@ def read_shard(
         blocks = tf.data.Dataset.zip((tf.data.Dataset.range(begin, windows[group]), *streams))
         return blocks.map(block)
 
-    # The next block is read while this one is used, also at the end of a group.
+    # The next block is read while the current block is used, also if the next block belongs to the next group.
     return tf.data.Dataset.range(group0, groups).flat_map(read_group).prefetch(1)
 
 
@@ -199,8 +199,8 @@ def _windows(
         records = source.whole(tf.gather(table.names, file)).skip(first)
     records = records.take(tf.maximum(length - skipped, 0))
     if source.reader is None:
-        # A record that cannot be read ends the file, and _check sees that its window is too short. A reader's dataset
-        # is not treated in this way, since it may continue after its error.
+        # A record that cannot be read ends the file, and _check finds a window that is too short. The errors of a
+        # reader's dataset are not ignored, since such a dataset may continue after an error.
         records = records.ignore_errors(log_warning=True)
     windows = records.batch(order.window)
     empty = tf.nest.map_structure(
@@ -223,7 +223,7 @@ def _from_offset(name: tf.Tensor, offset: tf.Tensor) -> tf.data.Dataset:
 def _check(
     table: ShardTable, file: tf.Tensor, first: tf.Tensor, part: Any, *, expected: tf.Tensor, source: Source
 ) -> tf.Operation:
-    """Raises an error, or prints a line with skip_corrupt, if a window has fewer records than expected."""
+    """Raises an error if a window has fewer records than expected; with skip_corrupt, prints a line instead."""
     received = tf.shape(tf.nest.flatten(part)[0], tf.int64)[0]
     name, record = tf.gather(table.names, file), tf.strings.as_string(first + received)
     if source.skip_corrupt:

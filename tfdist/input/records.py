@@ -1,4 +1,4 @@
-"""Writing TFRecord files with an index beside them, and counting their records."""
+"""Writes TFRecord files with an index beside them, and counts the records of TFRecord files."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def write_tfrecords(
         The names of the files, in order.
 
     Raises:
-        ValueError: if num_shards is less than 1, or for another compression.
+        ValueError: if num_shards is less than 1, or if compression has another value.
 
     Example:
         >>> import tempfile

@@ -66,16 +66,16 @@ def choose_canonical_shards(rows: int, num_pipelines: int, asked: int | None = N
     """Returns the number of shards to divide the records into.
 
     Each step takes the same number of records from every shard, and every pipeline reads the same number of shards.
-    The number of shards therefore divides the rows of a step and is a multiple of the number of pipelines. It is the
-    largest divisor up to 8 if that is a multiple of the pipelines, so that 1, 2, 4 and 8 pipelines read the same global
-    batches; otherwise the next larger suitable divisor, or else the largest suitable one.
+    A suitable number of shards therefore divides the rows of a step and is a multiple of the number of pipelines. The
+    largest divisor of the rows up to 8 is chosen if it is suitable, so that 1, 2, 4 and 8 pipelines read the same
+    global batches. Otherwise the next larger suitable number is chosen; if there is none, the largest suitable number.
 
     Args:
         rows: number of records that all pipelines together read in a step.
         num_pipelines: number of input pipelines; it divides `rows`.
         asked: number of shards that the user asks for, or None.
-        most: largest possible number of shards, such as the number of files; ignored if it is less than
-            `num_pipelines`. None sets no limit.
+        most: largest possible number of shards, such as the number of files; `num_pipelines` shards are allowed in any
+            case. None sets no limit.
 
     Raises:
         ValueError: if `asked` does not divide `rows` or is not a multiple of `num_pipelines`.

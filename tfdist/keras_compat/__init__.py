@@ -1,4 +1,4 @@
-"""Which Keras is in use, and the mends of upstream defects that are in place."""
+"""The Keras in use, and the mends that have been applied. A mend is a patch of an upstream defect."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
 
 __all__ = ["KerasInUse", "applied_mends", "keras_in_use"]
 
-# Names that went to another room; they go on for now.
+# Deprecated names, each with the module that defines the name now.
 _MOVED = {"is_chief": "tfdist.workers", "save_model": "tfdist.saving"}
 
 
 def __getattr__(name: str) -> Any:
     if name == "applied_mends":
-        # The registry imports every mend, and each mend imports this package.
+        # Imported late, because the registry imports every mend, and each mend imports this package.
         from tfdist.keras_compat.registry import applied_mends
 
         return applied_mends

@@ -1,4 +1,4 @@
-"""Mend: a guarded patch of upstream code. Every mend imports this file, which imports no mend."""
+"""Mend: a patch of an upstream defect. Every mend imports this file; this file imports no mend."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from tfdist.keras_compat.version import KerasInUse
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Mend:
-    """A guarded patch of upstream code.
+    """A patch of Keras or TensorFlow, with the conditions under which it is applied.
 
     Attributes:
-        name: a name that says the defect; the file that the mend lives in bears it.
-        issue: the upstream issue, such as "keras-team/keras#20585", or "not reported".
-        strategies: the names of the strategies that need the mend.
-        keras: the Kerases that the mend is for, by KerasInUse.name.
-        versions: (first, last) release that the mend was written against, such as ((3, 15), (3, 15)).
+        name: short name of the defect, such as "replicas_draw_alike".
+        issue: upstream issue, such as "keras-team/keras#20585", or "not reported".
+        strategies: names of the strategies that need the mend.
+        keras: values of KerasInUse.name for which the mend is written.
+        versions: first and last Keras release for which the mend is written, such as ((2, 15), (2, 21)).
         defect_present: returns whether the installed Keras or TensorFlow still has the defect.
-        apply: puts the patch in place.
-        defect: a sentence for users: what stock Keras or TensorFlow does wrong.
-        rows: the rows of docs/conformance.md that show the defect and the mend.
-        needed_by: returns whether a strategy of one of these names needs the mend; None if every one does.
+        apply: applies the patch.
+        defect: description of the defect for users, as in docs/keras.md.
+        rows: rows of docs/conformance.md that show the defect and the mend.
+        needed_by: returns whether a given strategy out of `strategies` needs the mend; None if all of them need it.
     """
 
     name: str
@@ -44,7 +44,7 @@ class Mend:
         Args:
             kind: the name of the strategy in create_strategy.
             keras: the Keras in use.
-            strategy: the strategy itself; None before it is made, when only mends with `needed_by` can be needed.
+            strategy: the strategy; None before it is made, when mends without `needed_by` are not needed yet.
         """
         first, last = self.versions
         return (
@@ -56,7 +56,7 @@ class Mend:
 
 
 def patch_method(model_class: Any, name: str, replace: Callable[[Callable], Callable]) -> None:
-    """Replaces a method by what `replace` makes of it, keeping its name, documentation and signature."""
+    """Replaces a method by `replace(method)`; keeps the name, documentation and signature of the method."""
     stock = getattr(model_class, name)
     method = replace(stock)
     method.__name__, method.__doc__ = name, stock.__doc__

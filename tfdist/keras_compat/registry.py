@@ -1,8 +1,8 @@
-"""The mends in the order in which they are applied, and the rule by which they are. No other file imports all mends.
+"""All mends, in the order in which they are applied, and the functions that apply them.
 
-A mend is applied only when a strategy that needs it is built, only to a Keras in which its check finds the defect, and
-only once. Each mend lives in a file of its own, named after the defect, and has a canary test that fails once upstream
-has mended it.
+A mend is applied when a strategy that needs it is created, if its check finds the defect in the installed Keras or
+TensorFlow. It is applied only once in a process. Each mend has its own file, named after the defect, and a canary test
+that fails as soon as upstream has corrected the defect. No other file imports all mends.
 """
 
 from __future__ import annotations
@@ -66,7 +66,8 @@ MENDS: tuple[Mend, ...] = (
     symbolic_build_averages_data.MEND,
     steps_counted_by_each_worker.MEND,
     logs_reduced_along_an_axis.MEND,
-    # Before loss_divided_by_replicas: it makes the function of a step, which that mend then tells about its batch.
+    # Before loss_divided_by_replicas, which wraps the `_make_function` that this mend installs. In the opposite order
+    # the wrapper would never be called.
     steps_fail_in_a_loop.MEND,
     loss_divided_by_replicas.MEND,
     losses_shared_by_replicas.MEND,
@@ -95,7 +96,7 @@ MENDS: tuple[Mend, ...] = (
     csv_written_by_every_worker.MEND,
     orbax_knows_one_replica.MEND,
     initial_epoch_outlives_fit.MEND,
-    # Last, so that its `fit` is the outermost one: the others see the steps of an epoch.
+    # Last, so that its `fit` wraps the `fit` of the other mends, which then receive steps_per_epoch.
     endless_data_without_steps.MEND,
 )
 
@@ -103,36 +104,36 @@ _applied: list[str] = []
 
 
 def prepare_keras(strategy: _Strategy, kind: str) -> _Strategy:
-    """Returns the strategy, after applying the mends that it needs with the Keras in use.
+    """Applies the mends that a strategy needs with the Keras in use, and returns the strategy.
 
     Args:
         strategy: a tf.distribute.Strategy.
-        kind: its name in create_strategy.
+        kind: the name of the strategy in create_strategy.
 
     Raises:
-        ValueError: if Keras runs on another backend than TensorFlow.
+        ValueError: if the backend of Keras is not TensorFlow.
     """
     apply_mends(kind, keras_in_use(), strategy)
     return strategy
 
 
 def apply_mends(kind: str, keras: KerasInUse, strategy: tf.distribute.Strategy | None) -> None:
-    """Applies the mends that a strategy of this kind needs and that are not in place yet.
+    """Applies the mends that a strategy of this kind needs, except for mends that have been applied already.
 
     Args:
-        kind: a name of create_strategy.
+        kind: the name of the strategy in create_strategy.
         keras: the Keras in use.
-        strategy: the strategy itself; None before it is made.
+        strategy: the strategy; None before it is made.
     """
     for mend in MENDS:
         if mend.name not in _applied and mend.suits(kind, keras, strategy) and mend.defect_present():
             mend.apply()
             _applied.append(mend.name)
-            get_logger().debug("mended %s (%s) for %s", mend.name, mend.issue, kind)
+            get_logger().debug("applied the mend %s (%s) for the strategy %s", mend.name, mend.issue, kind)
 
 
 def applied_mends() -> tuple[str, ...]:
-    """Returns the names of the mends in place in this process, in the order in which they were applied.
+    """Returns the names of the mends that have been applied in this process, in the order of application.
 
     Example:
         >>> import tfdist

@@ -1,4 +1,4 @@
-"""Whether the code that is running belongs to one of several replicas."""
+"""on_several_replicas: whether the running code belongs to one of several replicas."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import tensorflow as tf
 
 
 def on_several_replicas() -> bool:
-    """Returns whether this is called in replica context, under a strategy that has more than one replica.
+    """Returns whether the caller is in replica context, under a strategy that has more than one replica.
 
-    It returns False in cross-replica context, which is where Keras builds a model.
+    The result is False in cross-replica context, in which Keras builds a model.
 
     Example:
         >>> from tfdist.keras_compat.replicas import on_several_replicas

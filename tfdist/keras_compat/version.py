@@ -1,6 +1,6 @@
-"""Which Keras is in use: Keras 3, tf_keras, or the Keras 2.15 of TensorFlow 2.15.
+"""Finds the Keras in use: Keras 3, tf_keras, or the Keras 2.15 of TensorFlow 2.15.
 
-What `tf.keras` is decides, since that is what a program that asks TensorFlow for Keras gets.
+The Keras in use is the package that `tf.keras` refers to.
 """
 
 from __future__ import annotations
@@ -16,12 +16,18 @@ import tensorflow as tf
 
 @dataclasses.dataclass(frozen=True)
 class KerasInUse:
-    """Which Keras `tf.keras` is.
+    """The Keras package that `tf.keras` refers to.
 
     Attributes:
         name: "keras3", "tf_keras" or "keras2".
-        version: its version, such as "3.15.1".
-        engine: the package that holds its Model, for mends of Keras 2: "tf_keras.src.engine" or "keras.src.engine".
+        version: version of the package, such as "3.15.1".
+        engine: package that defines Model in Keras 2: "tf_keras.src.engine" or "keras.src.engine". With Keras 3 it is
+            "keras.src.trainers".
+
+    Example:
+        >>> from tfdist.keras_compat import KerasInUse
+        >>> KerasInUse("keras3", "3.15.1", "keras.src.trainers").release
+        (3, 15)
     """
 
     name: str
@@ -30,7 +36,7 @@ class KerasInUse:
 
     @property
     def is_keras3(self) -> bool:
-        """Whether it is Keras 3."""
+        """Whether the Keras in use is Keras 3."""
         return self.name == "keras3"
 
     @property
@@ -42,11 +48,11 @@ class KerasInUse:
 
 @functools.cache
 def keras_in_use() -> KerasInUse:
-    """Returns which Keras is in use.
+    """Returns the name and the version of the Keras in use.
 
     Raises:
-        ValueError: if Keras runs on another backend than TensorFlow.
-        ImportError: if TF_USE_LEGACY_KERAS asks for tf_keras and it is not installed.
+        ValueError: if the backend of Keras is not TensorFlow.
+        ImportError: if TF_USE_LEGACY_KERAS=1 is set and tf_keras is not installed.
 
     Example:
         >>> from tfdist.keras_compat import keras_in_use
@@ -73,7 +79,7 @@ def keras_in_use() -> KerasInUse:
 
 
 def keras() -> Any:
-    """Returns the Keras module in use, after checking that tfdist can work with it."""
+    """Returns the Keras module in use, after checking that tfdist supports it."""
     keras_in_use()
     return tf.keras
 
@@ -95,7 +101,7 @@ def _version(package: str) -> str:
 
 
 def _import_error(error: ImportError) -> Exception:
-    # TensorFlow raises an error of its own in the place of the one that names the missing package.
+    # TensorFlow raises its own error; the error that names the missing package is the cause or context of that error.
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, ImportError) and cause.name in ("jax", "jaxlib", "torch", "openvino"):
@@ -105,5 +111,5 @@ def _import_error(error: ImportError) -> Exception:
             )
         cause = cause.__cause__ or cause.__context__
     return ImportError(
-        f"expected an installed Keras, received: {error}; with TF_USE_LEGACY_KERAS=1 install tfdist[tf-keras]."
+        f"expected Keras to be installed, received: {error}; if TF_USE_LEGACY_KERAS=1 is set, install tfdist[tf-keras]."
     )

@@ -1,6 +1,6 @@
 """A local supervisor of distributed training: starts a cluster of processes on this machine and watches over it.
 
-This package imports no TensorFlow. `tfdist launch --help` describes the command; `launch` is the same as a function.
+This package imports no TensorFlow. `tfdist launch --help` describes the command; the function `launch` does the same.
 
 Example:
     >>> from tfdist.launch import LaunchSpec

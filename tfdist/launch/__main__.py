@@ -1,4 +1,4 @@
-"""`python -m tfdist.launch`."""
+"""Runs `tfdist launch` as `python -m tfdist.launch`."""
 
 import sys
 

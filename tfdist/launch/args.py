@@ -104,7 +104,7 @@ def split_command(argv: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def parse(argv: Sequence[str]) -> LaunchSpec:
-    """Returns the launch that a command line describes.
+    """Returns the LaunchSpec that a command line describes.
 
     Args:
         argv: the arguments after `tfdist launch`.

@@ -36,7 +36,7 @@ def main(argv: list[str] | None = None) -> int:
     except ValueError as error:
         return _refuse(error, 2)
     except KeyboardInterrupt:
-        return 130  # The tasks were not started yet; once they are, the launcher passes the signal on to them.
+        return 130  # No task runs yet. While tasks run, the launcher passes the signal on to them.
     except OSError as error:
         return _refuse(error, 1)
 

@@ -1,4 +1,4 @@
-"""Checks whether the command can be executed; if not, with the exit codes that a shell uses."""
+"""Checks whether the command can be executed, and raises errors with the exit codes that a shell uses."""
 
 from __future__ import annotations
 
@@ -51,6 +51,7 @@ def command_error(program: str, number: int | None) -> CommandError:
             exit_code=NOT_FOUND_CODE,
         )
     return CommandError(
-        f"expected a command that can be executed, received {program!r}; run it by its interpreter or `chmod +x` it.",
+        f"expected a command that can be executed, received {program!r}; run it with its interpreter, or make it "
+        "executable with `chmod +x`.",
         exit_code=NOT_EXECUTABLE_CODE,
     )

@@ -1,4 +1,4 @@
-"""The environment variables of each task: TF_CONFIG, the numbers of threads, and those of the user. Pure functions."""
+"""Computes the environment variables of each task: TF_CONFIG, numbers of threads, and the user's variables."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ def available_cores() -> int:
 def tf_config(task: Task, ports: Mapping[Task, int], *, host: str) -> str:
     """Returns the TF_CONFIG of one task.
 
-    An evaluator may be alone, without a cluster. ClusterConfig does not describe that, so the fields are written
-    without its checks; for all other tasks ClusterConfig.to_tf_config() returns the same text.
+    An evaluator may run alone, without a cluster. ClusterConfig cannot describe this case, so this function does not
+    use its checks. For all other tasks, ClusterConfig.to_tf_config() returns the same text.
 
     Args:
-        task: the task that will read it.
+        task: the task that will read the text.
         ports: the port of each task of the cluster, in the order of jobs and indices.
         host: the host of all tasks.
 
@@ -56,8 +56,8 @@ def thread_share(tasks: Sequence[Task], *, cores: int, requested: int | None = N
 
     Args:
         tasks: all tasks.
-        cores: the CPUs that they share.
-        requested: a number that replaces the division.
+        cores: the number of CPUs that the tasks share.
+        requested: the number to return instead of an equal share; None computes the share.
 
     Example:
         >>> thread_share([Task("worker", 0), Task("worker", 1)], cores=8)
@@ -88,7 +88,7 @@ def thread_env(task: Task, tasks: Sequence[Task], *, share: int) -> dict[str, st
     """Returns the environment variables that limit the CPU threads of a task.
 
     `tf.config.threading.set_*` in the program overrides the two variables that TensorFlow reads. Parameter servers and
-    a coordinator are idle most of the time, so that only their pool for blocking operations gets a size.
+    a coordinator are idle most of the time. For them, only the pool for blocking operations (inter-op) gets a size.
 
     Args:
         task: the task.
@@ -115,11 +115,11 @@ def task_env(
 
     Args:
         task: the task.
-        spec: the launch; its `env` overrides all but the launcher's own variables.
+        spec: the launch; its `env` overrides all variables except TF_CONFIG and TFDIST_LAUNCH_ID.
         ports: the port of each task of the cluster.
         share: the number that `thread_share` returned.
         launch_id: the unique name of the launch.
-        base: the environment to add to, which is not changed; its thread variables override the computed ones.
+        base: the variables to start from; its thread variables override the computed thread variables.
     """
     return {
         **thread_env(task, spec.tasks, share=share),

@@ -12,7 +12,7 @@ END_SECONDS = 5.0
 
 
 class Guard:
-    """Starts a process that waits for the end of this process, on a pipe whose write end only this process has.
+    """Starts a process that notices the end of this process: it reads a pipe that only this process can write to.
 
     Args:
         launch_id: the unique name of the launch.
@@ -20,8 +20,8 @@ class Guard:
     """
 
     def __init__(self, launch_id: str, *, grace_seconds: float) -> None:
-        # A launcher may be started by another launcher. The guard must not have the id of the outer launch in its
-        # environment: the outer launcher would then end this guard before the tasks that it guards have ended.
+        # A launcher may be a task of another launcher, which ends all processes that have the id of the outer launch in
+        # their environment. The guard must not have this id, because it must outlive the tasks that it guards.
         env = {key: value for key, value in os.environ.items() if key != "TFDIST_LAUNCH_ID"}
         self._process = subprocess.Popen(
             [sys.executable, "-I", "-S", sweep.__file__, launch_id, str(grace_seconds)],
@@ -37,7 +37,7 @@ class Guard:
         self._write(f"{group}\n")
 
     def dismiss(self) -> None:
-        """Tells the guard that all processes have ended, and waits for the end of the guard."""
+        """Notifies the guard that all processes have ended, and waits for the end of the guard."""
         self._write("done\n")
         try:
             if self._process.stdin:

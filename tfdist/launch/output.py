@@ -14,7 +14,7 @@ from typing import TextIO
 from tfdist.launch.tensorflow_info import without_tensorflow_info
 
 MAX_LINE = 65536
-"""A longer line is cut, so that endless output without a line end does not use endless memory."""
+"""Characters of an unfinished line after which it is cut, so that output without line ends needs little memory."""
 
 TAIL_LINES = 400
 """How many of the last lines are kept for the report of a failure."""
@@ -93,7 +93,7 @@ def _without_history(line: str) -> str:
 
 
 def _visible(text: str) -> str:
-    # Moving the cursor or erasing would spoil the lines of other tasks; colours are kept.
+    # Sequences that move the cursor or erase text would spoil the lines of other tasks; colours are kept.
     if "\x1b" in text:
         text = _MOVEMENT.sub("", text)
     if "\b" not in text:
@@ -177,7 +177,7 @@ class Console:
         return cls(stream, colour=colour, live=terminal, show_info=show_info)
 
     def show(self, name: str, number: int, lines: list[str]) -> None:
-        """Writes lines of the task with this name; its position among all tasks, from 0, chooses the colour."""
+        """Writes lines of the task `name`; `number`, its position among all tasks from 0, selects the colour."""
         if not self._show_info:
             lines = without_tensorflow_info(lines)
         if self._colour:

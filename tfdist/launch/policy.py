@@ -12,8 +12,8 @@ from tfdist.launch.result import TaskExit
 def first_failure(tasks: Sequence[Task], exits: Sequence[TaskExit]) -> TaskExit | None:
     """Returns the end of the task that failed first; None if no task has failed.
 
-    A task that the launcher had sent a signal has not failed, however it ended. Neither have workers and parameter
-    servers that ended after their coordinator had succeeded: they ended because it was gone.
+    A task that received a signal from the launcher has not failed, however it ended. A worker or parameter server that
+    ended after the success of its coordinator has not failed either: it ended because the coordinator was gone.
 
     Example:
         >>> tasks = [Task("worker", 0), Task("worker", 1)]
@@ -33,7 +33,7 @@ def first_failure(tasks: Sequence[Task], exits: Sequence[TaskExit]) -> TaskExit 
 
 
 def coordinator_success_at(tasks: Sequence[Task], exits: Sequence[TaskExit]) -> float | None:
-    """Returns when the coordinator of a cluster with ps ended with exit code 0; None if it did not, or there is none.
+    """Returns when the coordinator of a cluster with ps succeeded; None if it has not, or if the cluster has no ps.
 
     Example:
         >>> tasks = [Task("chief", 0), Task("worker", 0), Task("ps", 0)]
@@ -48,8 +48,8 @@ def coordinator_success_at(tasks: Sequence[Task], exits: Sequence[TaskExit]) -> 
 def unneeded_tasks(tasks: Sequence[Task], exits: Sequence[TaskExit]) -> list[Task]:
     """Returns the running tasks that the run no longer needs; each gets a grace period to end by itself.
 
-    After the success of a coordinator these are its workers and parameter servers. When all other tasks have ended, it
-    is the evaluator.
+    After the success of the coordinator, the run needs no workers and parameter servers. After the end of all other
+    tasks, the run does not need the evaluator.
 
     Example:
         >>> tasks = [Task("worker", 0), Task("evaluator", 0)]

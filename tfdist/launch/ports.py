@@ -13,12 +13,12 @@ from tfdist.cluster.sockets import bind_all_interfaces
 
 
 class PortHold:
-    """Holds one port for each task, by sockets that are bound and never listen.
+    """Holds one port for each task, with sockets that are bound and never listen.
 
-    gRPC binds its port on all interfaces with SO_REUSEADDR. Linux lets such a listener share the port with a socket
-    that is only bound, also with SO_REUSEADDR, but does not give the port to a program that asks for a free one. The
-    ports are therefore held until the run ends. On a system where they cannot be shared, `release_if_needed` releases
-    them before the start.
+    gRPC binds its port on all interfaces with SO_REUSEADDR. On Linux, such a listener can share the port with a socket
+    that is bound with SO_REUSEADDR and does not listen, but a program that asks for any free port does not get this
+    port. The ports are therefore held until the run ends. On a system where ports cannot be shared, `release_if_needed`
+    releases them before the start.
 
     Args:
         tasks: the tasks that get a port.
@@ -61,7 +61,7 @@ class PortHold:
         return int(self._sockets[-1].getsockname()[1])
 
     def release_if_needed(self) -> None:
-        """Releases the ports if this system lets no task listen on a port that is held."""
+        """Releases the ports if this system does not let a task listen on a held port."""
         if self._sockets and not can_listen_while_held():
             self.close()
 
@@ -106,7 +106,8 @@ def _lock_against_launchers(port: int) -> list[socket.socket]:
     """Returns a lock on a port as a list of at most one socket; raises OSError if another launcher has the lock.
 
     Two launchers that bind the same port do not notice each other, as neither listens. A name in Linux's abstract
-    namespace is exclusive, belongs to the same network namespace as the port, and is released with the process.
+    namespace of sockets is exclusive, belongs to the same network namespace as the port, and is released when the
+    process ends.
     """
     if not sys.platform.startswith("linux"):
         return []

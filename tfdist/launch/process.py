@@ -75,7 +75,7 @@ class TaskProcess:
 
     @property
     def group(self) -> int:
-        """The number of its process group, which is the number of the process."""
+        """The number of the process group, which equals the number of the process."""
         return self._process.pid
 
     def watch(self, console: Console, number: int, on_exit: Callable[[TaskProcess, int, float], None]) -> None:
@@ -92,7 +92,7 @@ class TaskProcess:
         threading.Thread(target=self._wait, args=(on_exit,), daemon=True).start()
 
     def end(self, signum: int, *, grace_seconds: float) -> None:
-        """Sends a signal to its process group, and lets it be killed if it has not ended after the grace period."""
+        """Sends a signal to the process group, and sets `kill_at` to the end of the grace period if that is sooner."""
         now = time.monotonic()
         if self.signalled_at is None:
             self.signalled_at = now
@@ -112,7 +112,7 @@ class TaskProcess:
             os.killpg(self.group, signum)
 
     def finish(self, seconds: float) -> None:
-        """Reads the rest of its output and waits for the process, each for at most this many seconds."""
+        """Reads the rest of the output, then waits for the process; each of the two takes at most `seconds`."""
         if self._reader is not None:
             self._reader.join(seconds)
         elif self._log is not None:
@@ -122,8 +122,8 @@ class TaskProcess:
 
     def _wait(self, on_exit: Callable[[TaskProcess, int, float], None]) -> None:
         if hasattr(os, "waitid"):
-            # WNOWAIT keeps the process as a zombie, so that no other process can get its number, which is also the
-            # number of its group.
+            # WNOWAIT keeps the process as a zombie, so that no other process can get its number. The group has the same
+            # number.
             end = os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT)
             now = time.monotonic()
             status = end.si_status if end else 0
@@ -177,7 +177,7 @@ class TaskProcess:
 
 
 def _die_with_parent() -> Callable[[], None] | None:
-    """Returns a function for the child to call between fork and exec, so that it is killed when this thread ends."""
+    """Returns a function for the child to call between fork and exec; the end of this thread then kills the child."""
     if not sys.platform.startswith("linux"):
         return None
     # All names are looked up before the fork, because the child must not import a module or take a lock.
@@ -185,7 +185,7 @@ def _die_with_parent() -> Callable[[], None] | None:
 
     def request_signal() -> None:
         prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        # The parent may have ended before the request.
+        # The parent may have ended before the call of prctl.
         if getppid() != parent:
             exit_now(1)
 

@@ -37,7 +37,7 @@ def names(tasks: Sequence[Task]) -> str:
 
 
 def header(tasks: Sequence[Task], ports: Mapping[Task, int], *, host: str, share: int, log_dir: Path) -> str:
-    """Returns the line that describes what is started.
+    """Returns the line that describes the tasks of a run.
 
     Example:
         >>> header([Task("worker", 0)], {Task("worker", 0): 2222}, host="localhost", share=1, log_dir=Path("logs"))
@@ -85,8 +85,8 @@ def failure(
         exits: how all tasks ended.
         tail: the last lines of that task's output.
         log: the log file of that task.
-        tracebacks: when tasks wrote their last traceback, in seconds after the start. A task may raise an exception
-            first and still end last, since it takes TensorFlow time to shut down.
+        tracebacks: when each task wrote its last traceback, in seconds after the start. A task may raise an exception
+            first and still end last, since TensorFlow takes time to shut down.
     """
     later = [end for end in exits if end.task != first.task and end.code != 0 and not end.signalled]
     lines = [f"{first.task.name} failed first: {first.how}, {first.seconds:.1f} s after the start"]
@@ -108,7 +108,7 @@ def failure(
 
 
 def lines_to_show(tail: Sequence[str]) -> list[str]:
-    """Returns the lines from the last traceback on, with the tracebacks that it is chained to, or the last 30 lines.
+    """Returns the last traceback with the tracebacks that it is chained to, or the last 30 lines if there is none.
 
     Example:
         >>> lines_to_show(["step 1", "Traceback (most recent call last):", "  ...", "KeyError: 3"])

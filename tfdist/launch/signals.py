@@ -28,7 +28,7 @@ def signal_name(number: int) -> str:
 def forward_signals(on_signal: Callable[[int], None]) -> Iterator[None]:
     """Calls `on_signal` with the number of each signal that arrives during the `with` block, instead of ending.
 
-    Outside of the main thread, where Python allows no signal handlers, this does nothing.
+    Outside of the main thread, where Python allows no signal handlers, this function does nothing.
 
     Args:
         on_signal: called in the signal handler, so it must be reentrant.
@@ -49,7 +49,7 @@ def forward_signals(on_signal: Callable[[int], None]) -> Iterator[None]:
 
     before = {}
     for number in FORWARDED:
-        # `nohup` ignores SIGHUP for all processes that it starts, and the launcher must not undo that.
+        # `nohup` makes the processes that it starts ignore SIGHUP, and the launcher must not undo this.
         if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
             before[number] = signal.signal(number, handle)
     try:

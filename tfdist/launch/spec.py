@@ -1,4 +1,4 @@
-"""The options of `tfdist launch` and the tasks that they ask for, as plain values."""
+"""The options of `tfdist launch`, and the tasks that follow from them, as plain values."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class LaunchSpec:
         command: the program and its arguments, the same for every task. If the program is `-m` or ends in `.py`, it is
             run with this Python.
         workers: the number of workers, at least 0.
-        ps: the number of parameter servers, at least 0. With any, a chief is added if there is none, since a chief
-            coordinates them.
+        ps: the number of parameter servers, at least 0. If there are parameter servers and `chief` is False, a chief
+            that coordinates them is added.
         chief: whether to start a chief.
         evaluator: whether to start an evaluator, which is not part of the cluster.
         host: a name or address of this machine, at which the tasks reach each other.
@@ -93,7 +93,9 @@ class LaunchSpec:
             )
         for name in OWN_VARIABLES:
             if name in self.env:
-                raise ValueError(f"expected --env without {name}, which the launcher sets, received it; remove it.")
+                raise ValueError(
+                    f"expected --env without {name}, which the launcher sets, received {name}={self.env[name]!r}."
+                )
 
     @property
     def adds_chief(self) -> bool:

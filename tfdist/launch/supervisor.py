@@ -33,7 +33,7 @@ OUTPUT_SECONDS = 3.0
 def launch(spec: LaunchSpec, *, out: TextIO | None = None, err: TextIO | None = None) -> LaunchResult:
     """Starts the tasks, and returns when all of their processes have ended.
 
-    Call it on the main thread: only there can it pass signals on to the tasks.
+    Call this function on the main thread: on another thread it cannot pass signals on to the tasks.
 
     Args:
         spec: the tasks to start, and their command.
@@ -78,13 +78,13 @@ class _Run:
         self._tasks = spec.tasks
         self._log_dir = spec.log_dir or default_log_dir()
         self._processes: dict[Task, TaskProcess] = {}
-        # The put of a SimpleQueue is reentrant, so that a signal handler may call it. A number is a received signal.
+        # SimpleQueue.put is reentrant, so that a signal handler may call it. An int is the number of a received signal.
         self._events: queue.SimpleQueue[TaskExit | int] = queue.SimpleQueue()
         self._exits: list[TaskExit] = []
         self._exit_code: int | None = None
         self._first_failure: TaskExit | None = None
         self._overdue: list[Task] = []
-        # When the launcher ends the tasks that the run no longer needs, if they have not ended by then.
+        # When the launcher ends each task that the run no longer needs, unless the task has ended by itself.
         self._end_unneeded_at: dict[Task, float] = {}
         self._kill_now = False
         self._start = time.monotonic()
@@ -218,7 +218,7 @@ class _Run:
             self._processes[task].end(signal.SIGTERM, grace_seconds=self._spec.grace_seconds)
 
     def _clean_up(self) -> list[int]:
-        """Ends the processes that the tasks have started, and returns those that cannot be ended."""
+        """Ends the processes that the tasks have started, and returns the numbers of processes that do not end."""
         groups = {process.group for process in self._processes.values()}
         if self._kill_now:
             for process in self._processes.values():

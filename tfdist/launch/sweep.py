@@ -1,8 +1,8 @@
 """Ends all processes of a launch: members of its process groups, and processes with its id in their environment.
 
-This file is also the program of the guard. It imports nothing of tfdist, because `python -I -S` runs it on its own, so
-that it starts in milliseconds. The guard reads process groups from its standard input. If the input ends without
-"done", the launcher has died, and the guard ends the processes.
+This file is also the program of the guard. It imports nothing of tfdist, so that the guard can run it as
+`python -I -S FILE`, which starts in milliseconds. The guard reads process groups from its standard input. If the input
+ends without "done", the launcher has died, and the guard ends the processes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def survivors(groups: Collection[int], launch_id: str) -> list[int]:
         launch_id: the value of TFDIST_LAUNCH_ID that the processes inherited.
 
     Returns:
-        Process numbers; on other systems than Linux the negative numbers of process groups.
+        Process numbers on Linux; on other systems, the negative numbers of process groups.
 
     Example:
         >>> survivors([], "an id that no process has")
@@ -108,7 +108,7 @@ def sweep(
 
 
 def send(process: int, number: int) -> None:
-    """Sends a signal to a process, or to the process group of a negative number, if it still exists."""
+    """Sends a signal to a process if it still exists; a negative number stands for a process group."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.kill(process, number)
 

@@ -23,11 +23,11 @@ def convert_sync_batchnorm(model: Any) -> Any:
     again.
 
     Args:
-        model: a Keras model: functional, Sequential, nested or of a class of your own; built or not, compiled or not.
+        model: a Keras model: functional, Sequential, nested or a subclass of Model; built or not, compiled or not.
 
     Raises:
         ValueError: if the model has no batch normalization; if a layer has renorm, virtual_batch_size, adjustment or
-            several feature axes; or if a layer is of a subclass of BatchNormalization that is not built on
+            several feature axes; or if a layer has a subclass of BatchNormalization that does not derive from
             SyncBatchNormalization, because the code of a subclass cannot be converted. The model is then unchanged.
 
     Example:
@@ -41,9 +41,7 @@ def convert_sync_batchnorm(model: Any) -> Any:
     stock = keras().layers.BatchNormalization
     found = [layer for layer in all_layers(model) if isinstance(layer, stock)]
     if not found:
-        raise ValueError(
-            f"expected a model with batch normalization, received {model.name!r} without any; leave the conversion out."
-        )
+        raise ValueError(f"expected a model with batch normalization, received the model {model.name!r} without it.")
     # Every layer is checked before the first one is changed.
     plain = []
     for layer in found:
@@ -52,7 +50,7 @@ def convert_sync_batchnorm(model: Any) -> Any:
         if type(layer) is not stock:
             raise ValueError(
                 f"expected Keras's own BatchNormalization, received the layer {layer.name!r} of the class "
-                f"{type(layer).__name__}; build that class on tfdist.layers.SyncBatchNormalization."
+                f"{type(layer).__name__}; derive that class from tfdist.layers.SyncBatchNormalization."
             )
         refuse_unsupported(options_in_effect(layer))
         plain.append(layer)

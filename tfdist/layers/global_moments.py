@@ -13,7 +13,7 @@ class Moments:
     """Statistics of the global batch. The mean, variance and count broadcast against the inputs.
 
     Attributes:
-        centered: this replica's inputs minus the mean; of the shape of the inputs.
+        centered: inputs of this replica minus the mean, in the shape of the inputs.
         mean: mean of the global batch.
         variance: variance of the global batch, with the count as the divisor.
         count: number of elements, or sum of weights, that each mean is taken over.
@@ -26,16 +26,16 @@ class Moments:
 
 
 def global_moments(inputs: tf.Tensor, axes: Sequence[int], weights: tf.Tensor | None = None) -> Moments:
-    """Returns the moments of all replicas' inputs together; under a strategy, called in replica context.
+    """Returns the moments of the inputs of all replicas; under a strategy, call it in replica context.
 
     A first sum over replicas gives a number near the mean; a second sum gives the moments of the inputs minus that
-    number. So the variance is never a small difference of two large numbers, as it is in the mean of squares minus the
-    square of the mean. A replica without rows adds zeros to both sums.
+    number. The variance is therefore never a small difference of two large numbers, unlike the mean of squares minus
+    the square of the mean. A replica without rows adds zeros to both sums.
 
     Args:
         inputs: float32 or float64 tensor.
         axes: the axes to take the mean over.
-        weights: weights of the inputs, broadcastable to them; None if all weigh the same.
+        weights: weights of the inputs, broadcastable to the inputs; None if all weights are equal.
 
     Example:
         >>> import tensorflow as tf

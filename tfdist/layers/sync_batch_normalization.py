@@ -22,7 +22,7 @@ _BatchNormalization: Any = keras().layers.BatchNormalization
 
 
 class SyncBatchNormalization(SavedAsPlainLayer, _BatchNormalization):
-    """BatchNormalization whose statistics are those of one device on the whole global batch.
+    """BatchNormalization that computes its statistics over the global batch, like one device.
 
     Inputs may be of any floating dtype; the arithmetic is float32 or wider. Replicas may have different numbers of
     rows, or none. The layer works without a strategy, and under every strategy whose replicas train in step. It is
@@ -34,17 +34,17 @@ class SyncBatchNormalization(SavedAsPlainLayer, _BatchNormalization):
         epsilon: float, added to the variance.
         center: bool, whether to add `beta`.
         scale: bool, whether to multiply by `gamma`.
-        synchronized: True.
+        synchronized: has to be True.
         **kwargs: all further arguments of the BatchNormalization of the Keras in use, in Keras's order, with Keras's
-            defaults and meaning: initializers, regularizers and constraints, and those of every layer, such as `name`
+            defaults and meaning: initializers, regularizers, constraints, and arguments of every layer, such as `name`
             and `dtype`.
 
     Raises:
         ValueError: for renorm, renorm_clipping, renorm_momentum, virtual_batch_size and adjustment, because their
             statistics are not those of the batch; for several axes; and for synchronized=False.
 
-    Source: keras-team/keras: its own synchronized=True takes the mean of squares minus the square of the mean, which
-    loses all digits where the mean is large; Chan, Golub and LeVeque (1983) on shifted sums.
+    Source: Chan, Golub and LeVeque (1983) on shifted sums. Keras's own synchronized=True computes the mean of squares
+    minus the square of the mean, which loses all digits if the mean is large.
 
     Example:
         >>> import tensorflow as tf
@@ -59,8 +59,7 @@ class SyncBatchNormalization(SavedAsPlainLayer, _BatchNormalization):
         refuse_unsupported(options)
         if not options["synchronized"]:
             raise ValueError(
-                "expected a synchronized SyncBatchNormalization, received synchronized=False; use Keras's "
-                "BatchNormalization."
+                "expected synchronized=True for SyncBatchNormalization, received False; use Keras's BatchNormalization."
             )
         super().__init__(**options)
         remember_fused(self, options.get("fused"))
@@ -70,7 +69,7 @@ class SyncBatchNormalization(SavedAsPlainLayer, _BatchNormalization):
 
         Args:
             inputs: tensor of a floating dtype, of any shape with the layer's feature axis.
-            training: whether to take statistics from the batch and to update the running ones.
+            training: whether to take statistics from the batch and to update the running statistics.
             mask: bool tensor of the shape of the inputs without the last axis; True for the rows (or steps) that
                 count. None if all count.
 
@@ -88,7 +87,7 @@ class SyncBatchNormalization(SavedAsPlainLayer, _BatchNormalization):
             return tf.reshape(tf.cast(tf.convert_to_tensor(values), wide.dtype), shape)
 
         def normalized(centered: tf.Tensor, variance: tf.Tensor) -> tf.Tensor:
-            # The mean is subtracted first: beta - mean * scale would lose the digits that are small beside the mean.
+            # The mean is subtracted first, because beta - mean * scale would lose digits if the mean is large.
             scale = tf.math.rsqrt(variance + tf.cast(self.epsilon, wide.dtype))
             outputs = centered * (scale * broadcast(self.gamma) if self.scale else scale)
             outputs = outputs + broadcast(self.beta) if self.center else outputs

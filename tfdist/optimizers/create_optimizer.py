@@ -12,7 +12,7 @@ from tfdist.optimizers.exclusions import check_patterns
 from tfdist.optimizers.scaling import epochs_to_steps, scale_learning_rate
 from tfdist.optimizers.warmup import LinearWarmup
 
-# Scaling "auto" follows the authors of each optimizer; the optimizers that are not named here use the square root.
+# Scaling "auto" follows the authors of each optimizer; all optimizers that are not listed use the square root.
 _AUTO_SCALING = {"sgd": "linear", "momentum_corrected_sgd": "linear", "lars": "linear"}
 
 
@@ -32,26 +32,26 @@ def create_optimizer(
     exclude_from_weight_decay: Sequence[str] = (),
     **options: Any,
 ) -> Any:
-    """Returns an optimizer; scales, warms up and decays its learning rate where that is asked for.
+    """Returns an optimizer, with optional scaling, warmup and decay of its learning rate.
 
     Args:
         name: sgd, adam, adamw or rmsprop, which are Keras's optimizers with Keras's semantics; momentum_corrected_sgd,
             lars or lamb, which are MomentumCorrectedSGD, LARS and LAMB; tfa_lamb, the LAMB of TensorFlow Addons.
         learning_rate: the learning rate after the warmup and before any decay; with learning_rate_scaling, the rate
-            that suits base_batch_size.
+            for base_batch_size.
         learning_rate_scaling: how the learning rate changes with the batch size: none, linear, sqrt, or auto, which is
             linear for sgd, momentum_corrected_sgd and lars and sqrt for the others. The scaled rate is logged.
-        global_batch_size: records of a step over all replicas. Required with learning_rate_scaling.
-        base_batch_size: records of a step that learning_rate was found to suit. Required with learning_rate_scaling,
-            refused without.
-        warmup_epochs: epochs in which the learning rate grows linearly, a whole number or a fraction; 0 for no warmup.
+        global_batch_size: number of records in a step, over all replicas. Required with learning_rate_scaling.
+        base_batch_size: global batch size for which learning_rate was tuned. Required with learning_rate_scaling,
+            refused without it.
+        warmup_epochs: number of epochs in which the learning rate grows linearly, whole or a fraction; 0 for no warmup.
         learning_rate_decay: how the learning rate falls to 0 over all epochs: none, linear, cosine, or polynomial (of
             degree 2).
-        steps_per_epoch: updates of an epoch, over the whole job. If k batches are accumulated for an update, it is the
-            number of batches over k. Required with warmup_epochs or learning_rate_decay.
-        epochs: epochs of the whole training. Required with warmup_epochs or learning_rate_decay.
-        momentum: for sgd, momentum_corrected_sgd and lars; None is 0 for sgd, as in Keras, and 0.9 for the other two.
-        weight_decay: None is 0.004 for adamw, as in Keras, and no decay for the others. Sgd and adamw decay every
+        steps_per_epoch: number of updates in an epoch, of the whole job. If k batches are accumulated for an update,
+            this is the number of batches divided by k. Required with warmup_epochs or learning_rate_decay.
+        epochs: number of epochs of the whole training. Required with warmup_epochs or learning_rate_decay.
+        momentum: for sgd, momentum_corrected_sgd and lars. None means 0 for sgd, as in Keras, and 0.9 for the others.
+        weight_decay: None means 0.004 for adamw, as in Keras, and no decay for the others. sgd and adamw decay every
             variable in a separate update, w -= learning_rate * weight_decay * w; momentum_corrected_sgd adds the decay
             to the gradient; lars and lamb apply it inside the trust ratio.
         exclude_from_weight_decay: for momentum_corrected_sgd, lars, lamb and tfa_lamb, regular expressions that are
@@ -60,8 +60,8 @@ def create_optimizer(
         **options: arguments of the optimizer itself, such as clipnorm, nesterov or eeta.
 
     Raises:
-        ValueError: for an unknown name, scaling or decay; for an option that is missing or that the optimizer cannot
-            honour; for a warmup longer than the training; for tfa_lamb without TensorFlow Addons.
+        ValueError: for an unknown name, scaling or decay; for an option that is missing or that the optimizer does
+            not support; for a warmup longer than the training; for tfa_lamb without TensorFlow Addons.
 
     Example:
         >>> from tfdist.optimizers import create_optimizer
@@ -96,7 +96,7 @@ def create_optimizer(
 def _check_takers(name: str, given: dict[str, Any]) -> None:
     for option, takers in TAKERS.items():
         value = given.get(option)
-        # A decay of 0 and an empty list ask for nothing, so that every optimizer honours them.
+        # A decay of 0 and an empty list have no effect, so that every optimizer accepts them.
         asks = value is not None if option == "momentum" else bool(value)
         if asks and name not in takers:
             raise ValueError(

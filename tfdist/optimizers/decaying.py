@@ -14,14 +14,14 @@ class DecayingOptimizer(OptimizerBase):
 
     Args:
         learning_rate: a number or a LearningRateSchedule.
-        weight_decay: factor of the variable in its decay; None is 0.
+        weight_decay: factor by which the variable is multiplied to give its decay; None means 0.
         exclude_from_weight_decay: regular expressions that are searched for in the paths of the variables; a variable
             that matches has no decay.
         name: name of the optimizer.
         **options: arguments of Keras's Optimizer.
 
     Raises:
-        ValueError: for a negative decay, for patterns that are a string, and for a pattern that no path matches.
+        ValueError: for a negative decay, for patterns that are a bare string, and for a pattern that no path matches.
     """
 
     def __init__(
@@ -37,23 +37,23 @@ class DecayingOptimizer(OptimizerBase):
             raise ValueError(f"expected weight_decay to be 0 or more, received {weight_decay}.")
         super().__init__(learning_rate=learning_rate, name=name, **options)
         self.weight_decay = float(weight_decay or 0.0)
-        # The name exclude_from_weight_decay belongs to a method of Keras.
+        # Not named exclude_from_weight_decay, because Keras has a method of this name.
         self._decay_patterns = check_patterns(exclude_from_weight_decay, "exclude_from_weight_decay") or ()
         self._undecayed: frozenset[int] = frozenset()
 
     def exclude_from_weight_decay(self, var_list: Sequence[Any] | None = None, var_names: Any = None) -> None:
-        """Excludes variables from weight decay, as the method of this name in Keras does.
+        """Excludes variables from weight decay, like the method of this name in Keras.
 
         Args:
-            var_list: variables to exclude, in place of those of an earlier call; the config does not hold them.
-            var_names: regular expressions to exclude, in addition to those of exclude_from_weight_decay.
+            var_list: variables to exclude; they replace the var_list of an earlier call, and the config omits them.
+            var_names: regular expressions for variables to exclude, in addition to the patterns of the constructor.
 
         Raises:
             ValueError: if the optimizer is built already.
         """
         if self.is_built():
             raise ValueError(
-                "expected exclude_from_weight_decay before the optimizer is built, received it later; call it first."
+                "expected a call of exclude_from_weight_decay before the optimizer is built, received a later call."
             )
         super().exclude_from_weight_decay(var_list=var_list)
         self._decay_patterns += check_patterns(var_names, "var_names") or ()

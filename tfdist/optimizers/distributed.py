@@ -1,4 +1,4 @@
-"""DistributedOptimizer: makes any optimizer of Keras sum its gradients over replicas with tfdist.allreduce."""
+"""DistributedOptimizer: makes any Keras optimizer sum its gradients over replicas with tfdist.allreduce."""
 
 from __future__ import annotations
 
@@ -16,30 +16,31 @@ def DistributedOptimizer(
 ) -> Any:
     """Makes an optimizer send its gradients in packs while backpropagation is running; returns the optimizer.
 
-    The gradients of each dtype are sent in packs, those of the last layers first, several packs at a time, and
-    compressed if `all_reduce` or the strategy asks for compression. The rest of a step is as on one device: unscaling
-    of the loss scale, the check that gradients are finite, clipping, and the update.
+    The gradients of each dtype are sent in packs, starting with the last layers, and several packs at a time. They are
+    compressed if compression is set in `all_reduce` or in the strategy. The rest of a step is as on one device: loss
+    unscaling, the check that gradients are finite, clipping, and the update.
 
     The optimizer keeps its class, options and state. If the strategy was made with compression, `compile` wraps the
-    optimizer by itself.
+    optimizer automatically.
 
     Saving and copying:
 
     - `pickle` and `copy.deepcopy` of the optimizer keep the wrapping.
     - A `.keras` file keeps the wrapping if it is loaded under a strategy of tfdist, except for a compression of the
-      user's own class; a warning then says to wrap again. Without tfdist, the same file has the plain optimizer.
+      user's own class; a log line then asks to wrap the optimizer again. Without tfdist, Keras loads the plain
+      optimizer from the same file.
     - `.h5` files and SavedModels do not keep the wrapping: wrap `model.optimizer` again after loading.
-    - `tf.train.Checkpoint` stores the state of a compression, for all replicas of all workers; the other files do not.
+    - Only `tf.train.Checkpoint` stores the state of a compression, for all replicas of all workers.
 
     Args:
         optimizer: an optimizer of the Keras in use, for `compile` or for your own training loop, under the strategies
             one_device, mirrored and multi_worker_mirrored.
-        all_reduce: bytes_per_pack and compression; None stands for the option of the strategy. The other options are
-            given to create_strategy.
-        backward_passes_per_step: number of backward passes whose gradients are averaged on each replica, before they
-            are summed over replicas and the optimizer makes a step. Averaging converts sparse gradients to dense ones.
-            With the loss scaling of Keras 3, one device skips each pass whose gradients are not finite, and several
-            replicas skip the whole step.
+        all_reduce: bytes_per_pack and compression; None stands for the option of the strategy. The other options
+            belong to create_strategy.
+        backward_passes_per_step: number of backward passes whose gradients are averaged on each replica, before the
+            averages are summed over replicas and the optimizer makes a step. Averaging converts sparse gradients to
+            dense gradients. With the loss scaling of Keras 3, one device skips each pass whose gradients are not
+            finite, and several replicas skip the whole step.
 
     Raises:
         ValueError: if the object is not an optimizer, or is a DistributedOptimizer already, or if the number of passes
@@ -67,7 +68,7 @@ def DistributedOptimizer(
 
 
 def gradient_traffic(optimizer: Any) -> Traffic:
-    """Returns how many bytes the first replica of this worker has sent; counts only if gradients are compressed.
+    """Returns the number of bytes that the first replica of this worker has sent, counted only under compression.
 
     Args:
         optimizer: an optimizer that DistributedOptimizer has returned, or a LossScaleOptimizer around it.

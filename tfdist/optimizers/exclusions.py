@@ -10,8 +10,8 @@ def check_patterns(patterns: Iterable[str] | None, option: str) -> tuple[str, ..
     """Returns the patterns as a tuple; None stays None.
 
     Raises:
-        ValueError: for a bare string, which would be read letter by letter; for an empty string in the list; and for a
-            string that is no regular expression.
+        ValueError: for a bare string, whose letters would be the patterns; for an empty string in the list; and for a
+            string that is not a regular expression.
 
     Example:
         >>> from tfdist.optimizers.exclusions import check_patterns
@@ -31,7 +31,7 @@ def check_patterns(patterns: Iterable[str] | None, option: str) -> tuple[str, ..
     for pattern in given:
         if not pattern:
             raise ValueError(
-                f"expected {option} to hold regular expressions, received '', which every path matches; "
+                f"expected {option} to hold regular expressions, received '', which matches every path; "
                 "leave it out, or write '.*'."
             )
         try:

@@ -1,6 +1,7 @@
-"""TensorFlow's fused update kernels, which read memory once where single operations read it several times.
+"""Fused update kernels of TensorFlow, which read memory once; separate operations read it several times.
 
-TensorFlow has them for dense float32 and float64 variables, on CPU and GPU. XLA, which fuses by itself, has none.
+The kernels update dense float32 and float64 variables, on CPU and GPU. They are not used in code that XLA compiles,
+because XLA fuses operations itself.
 """
 
 from __future__ import annotations
@@ -9,12 +10,12 @@ from typing import Any
 
 import tensorflow as tf
 
-# The name by which TensorFlow knows a resource that no other operation can refer to.
+# TensorFlow's reserved name for an anonymous resource, which operations cannot refer to by a name.
 _ANONYMOUS = "cd2c89b7-88b7-44c8-ad83-06c2a9158347"
 
 
 def can_fuse(variable: Any) -> bool:
-    """Returns whether the fused kernels can update a variable, in the code that is being traced or run."""
+    """Returns whether the fused kernels can update a variable, in the code that is being traced or executed."""
     return variable.dtype in (tf.float32, tf.float64) and hasattr(variable, "handle") and not under_xla()
 
 
@@ -56,14 +57,14 @@ def adam_direction(
     """
     dtype = value.dtype
     zero = tf.zeros([], dtype)
-    # The kernel updates a variable, so that value goes into a temporary one, which is destroyed after it is read below.
+    # The kernel updates a variable, so that `value` is copied to a temporary variable, which is destroyed below.
     handle = tf.raw_ops.VarHandleOp(dtype=dtype, shape=value.shape, shared_name=_ANONYMOUS)
     with tf.control_dependencies(_op(tf.raw_ops.AssignVariableOp(resource=handle, value=value))):
         updated = tf.raw_ops.ResourceApplyAdam(
             var=handle,
             m=first.handle,
             v=second.handle,
-            # The scale holds the bias correction, worked out in float64.
+            # `scale` includes the bias correction, which is computed in float64.
             beta1_power=zero,
             beta2_power=zero,
             lr=scale,

@@ -16,7 +16,7 @@ from tfdist.optimizers.trust_ratio import norm
 
 @keras().utils.register_keras_serializable(package="tfdist")
 class LAMB(LayerwiseOptimizer):
-    """LAMB: Adam with weight decay, whose step for each variable is scaled by the norm of that variable.
+    """LAMB: Adam with weight decay, and a step for each variable that is scaled by the norm of the variable.
 
     The update is w -= learning_rate * ratio * u with u = m / (sqrt(v) + epsilon) + weight_decay * w. The trust ratio is
     |w| / |u|, or 1 if either norm is 0. For float16 and bfloat16, norms and moments are computed in float32. A sparse
@@ -27,12 +27,12 @@ class LAMB(LayerwiseOptimizer):
         beta_1: decay of the first moment.
         beta_2: decay of the second moment.
         epsilon: number that is added to the square root of the second moment.
-        weight_decay: factor of the variable in its decay, which is part of u.
+        weight_decay: factor of w in u.
         bias_correction: whether the moments are divided by 1 - beta ** step.
         exclude_from_weight_decay: regular expressions that are searched for in the paths of the variables, such as
             "sequential/dense/bias"; a variable that matches has no decay.
-        exclude_from_adaptation: regular expressions for variables without trust ratio; None uses the patterns of
-            exclude_from_weight_decay, [] excludes no variable.
+        exclude_from_adaptation: regular expressions for variables without a trust ratio; None uses the patterns of
+            exclude_from_weight_decay, and [] excludes no variable.
         min_trust_ratio: lower bound of the trust ratio, or None.
         max_trust_ratio: upper bound of the trust ratio, or None.
         name: name of the optimizer.
@@ -40,7 +40,7 @@ class LAMB(LayerwiseOptimizer):
 
     Raises:
         ValueError: for options out of range, patterns that are a bare string, a pattern that no path matches, and
-            variables in shards, as parameter servers with a variable_partitioner hold them.
+            sharded variables, which a variable_partitioner makes on parameter servers.
 
     Source: You et al. 2019 (1904.00962), algorithm 2.
 
@@ -72,10 +72,10 @@ class LAMB(LayerwiseOptimizer):
         **options: Any,
     ) -> None:
         for option, beta in (("beta_1", beta_1), ("beta_2", beta_2)):
-            # A beta that float32 rounds to 1 would stop the moment.
+            # With a beta that float32 rounds to 1, the moment would never change.
             if not 0 <= np.float32(beta) < 1:
                 raise ValueError(f"expected {option} to be from 0 to below 1, received {beta}.")
-        # Where an element has no gradient yet, its update is divided by epsilon alone.
+        # As long as an element has had no gradient, its update is divided by epsilon alone.
         if not epsilon > 0:
             raise ValueError(f"expected epsilon above 0, received {epsilon}.")
         super().__init__(
@@ -96,16 +96,16 @@ class LAMB(LayerwiseOptimizer):
         return super().prepare_step(dtype, learning_rate), *self._corrections(dtype)
 
     def update_variable(self, index: int, gradient: tf.Tensor, variable: Any, slots: list[Any], shared: Any) -> None:
-        """Updates the moments, then moves the variable along the direction with decay, scaled by the trust ratio."""
+        """Updates the moments, then subtracts learning_rate * ratio * u from the variable."""
         first, second = slots
         rate, scale, epsilon = shared
         dtype = gradient.dtype
-        # Read now, because the fused kernels change the variable in place further down.
+        # Read now, because the fused kernels below change the variable in place.
         weight = tf.cast(tf.convert_to_tensor(variable), dtype)
         decay = tf.constant(self.decay_of(index), dtype)
         if fused.can_fuse(variable):
             with tf.device(variable.device):
-                # The step is the negative of u.
+                # `step` is -u.
                 step = fused.adam_direction(
                     -decay * weight,
                     first,
@@ -136,8 +136,9 @@ class LAMB(LayerwiseOptimizer):
     def _corrections(self, dtype: tf.DType) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns the factor of Adam's direction and the epsilon that together correct the bias of both moments.
 
-        In the first steps 1 - beta ** step would lose most of its digits in float32, so it is computed in float64. The
-        betas are rounded to the dtype of the moments first: the weights of the moments then sum to 1 - beta ** step.
+        In the first steps, 1 - beta ** step would lose most of its digits in float32; it is computed in float64. The
+        betas are first rounded to the dtype of the moments, so that the weights of the gradients in a moment add up to
+        1 - beta ** step.
         """
         wide = tf.float64
         if self.bias_correction:

@@ -15,14 +15,14 @@ from tfdist.optimizers.trust_ratio import norm
 
 @keras().utils.register_keras_serializable(package="tfdist")
 class LARS(LayerwiseOptimizer):
-    """LARS: SGD with momentum, whose learning rate for each variable is scaled by the norm of that variable.
+    """LARS: SGD with momentum, and a learning rate for each variable that is scaled by the norm of the variable.
 
     With classic momentum, as in MLPerf, the velocity holds steps: v = momentum * v + learning_rate * ratio * (g +
     weight_decay * w) and w -= v, with the trust ratio eeta * |w| / (|g| + weight_decay * |w| + epsilon).
 
     Without classic momentum the velocity holds gradients: v = momentum * v + g + weight_decay * w and w -=
-    learning_rate * ratio * v, with the trust ratio eeta * |w| / (|v| + epsilon); nesterov replaces v by g +
-    weight_decay * w + momentum * v in the step and its ratio.
+    learning_rate * ratio * v, with the trust ratio eeta * |w| / (|v| + epsilon). With nesterov, g + weight_decay * w +
+    momentum * v replaces v in the step and in the ratio.
 
     The trust ratio is 1 if either norm is 0. For float16 and bfloat16, norms are computed in float32. A sparse gradient
     gives the same step as the dense gradient.
@@ -30,15 +30,16 @@ class LARS(LayerwiseOptimizer):
     Args:
         learning_rate: a number or a LearningRateSchedule.
         momentum: share of the velocity that is kept, from 0 to below 1.
-        eeta: trust coefficient: about the share of its norm that a variable moves in a step, at a learning rate of 1.
+        eeta: trust coefficient. At a learning rate of 1, the norm of a step is about eeta times the norm of w.
         epsilon: number that is added to the denominator of the trust ratio.
-        weight_decay: factor of the variable in its decay, which the trust ratio scales too.
+        weight_decay: factor by which w is multiplied to give its decay, which the trust ratio scales too.
         nesterov: whether to use Nesterov's momentum.
-        classic_momentum: whether the velocity holds steps, each with the learning rate of its time, or gradients.
+        classic_momentum: if True, the velocity holds steps, each with the learning rate of that step; if False, it
+            holds gradients.
         exclude_from_weight_decay: regular expressions that are searched for in the paths of the variables, such as
             "sequential/dense/bias"; a variable that matches has no decay.
-        exclude_from_adaptation: regular expressions for variables without trust ratio; None uses the patterns of
-            exclude_from_weight_decay, [] excludes no variable.
+        exclude_from_adaptation: regular expressions for variables without a trust ratio; None uses the patterns of
+            exclude_from_weight_decay, and [] excludes no variable.
         min_trust_ratio: lower bound of the trust ratio, or None.
         max_trust_ratio: upper bound of the trust ratio, or None.
         name: name of the optimizer.
@@ -46,7 +47,7 @@ class LARS(LayerwiseOptimizer):
 
     Raises:
         ValueError: for options out of range, patterns that are a bare string, a pattern that no path matches, and
-            variables in shards, as parameter servers with a variable_partitioner hold them.
+            sharded variables, which a variable_partitioner makes on parameter servers.
 
     Source: You et al. 2017 (1708.03888); the reference implementation of MLPerf for classic momentum.
 
@@ -117,7 +118,7 @@ class LARS(LayerwiseOptimizer):
     def _classic_step(
         self, index: int, gradient: tf.Tensor, variable: Any, velocity: Any, weight: tf.Tensor, rate: tf.Tensor
     ) -> None:
-        """Computes v = momentum * v - rate * (g + decay * w) and w = w + v; the velocity has the sign of a step."""
+        """Computes v = momentum * v - rate * (g + decay * w) and w = w + v; this v is -v of the class docstring."""
         dtype, decay = gradient.dtype, self.decay_of(index)
         if not fused.can_fuse(variable):
             gradient = self._decayed(index, gradient, weight)
@@ -128,7 +129,7 @@ class LARS(LayerwiseOptimizer):
             return
         done: Any = None
         if decay and self.momentum and not self.nesterov:
-            # The kernel has no decay. Added to the velocity first, the decay costs no copy of the gradient.
+            # The kernel does not apply decay. Adding the decay to the velocity first saves a copy of the gradient.
             done = fused.add_scaled(velocity, -rate * (decay / self.momentum), weight)
         else:
             gradient = self._decayed(index, gradient, weight)
@@ -151,10 +152,11 @@ class LARS(LayerwiseOptimizer):
         if not self.is_adapted(index):
             return tf.ones([], weight.dtype)
         size, length = norm(weight), norm(measured)
-        # Terms that are 0 are left out: the time of a small variable's step is mostly the number of its operations.
+        # Terms that are 0 are left out: for a small variable, the time of a step is mostly the overhead of operations.
         divisor = length + decay * size if decay else length
         divisor = divisor + self.epsilon if self.epsilon else divisor
-        # Squares overflow float32 from about 1e19: an infinite norm gives NaN, which shows, and not a step of 0.
+        # Squares of numbers above about 1e19 overflow float32. With an infinite norm the ratio is NaN instead of 0, so
+        # that the overflow is noticed.
         quotient = tf.where(tf.math.is_finite(length), self.eeta * size / divisor, float("nan"))
         return self.trust_ratio(size, length, quotient)
 

@@ -18,19 +18,19 @@ class LayerwiseOptimizer(DecayingOptimizer):
 
     Args:
         learning_rate: a number or a LearningRateSchedule.
-        weight_decay: factor of the variable in its decay, which the trust ratio scales too.
+        weight_decay: factor by which the variable is multiplied to give its decay, which the trust ratio scales too.
         exclude_from_weight_decay: regular expressions that are searched for in the paths of the variables; a variable
             that matches has no decay.
-        exclude_from_adaptation: regular expressions for variables without trust ratio; None uses the patterns of
-            exclude_from_weight_decay, [] excludes no variable.
+        exclude_from_adaptation: regular expressions for variables without a trust ratio; None uses the patterns of
+            exclude_from_weight_decay, and [] excludes no variable.
         min_trust_ratio: lower bound of the trust ratio, or None.
         max_trust_ratio: upper bound of the trust ratio, or None.
         name: name of the optimizer.
         **options: arguments of Keras's Optimizer.
 
     Raises:
-        ValueError: for patterns that are a string, a pattern that no path matches, bounds that exclude each other, and
-            variables in shards.
+        ValueError: for patterns that are a bare string, a pattern that no path matches, bounds that exclude each other,
+            and sharded variables.
     """
 
     def __init__(
@@ -58,11 +58,12 @@ class LayerwiseOptimizer(DecayingOptimizer):
         self._unadapted: frozenset[int] = frozenset()
 
     def check_variables(self, variables: list[Any], paths: list[str]) -> None:
-        """Finds the variables that the exclusions match; refuses shards, whose norms are not that of the variable."""
+        """Finds the variables that the exclusions match; refuses sharded variables."""
         for variable, path in zip(variables, paths, strict=True):
+            # The norm of a shard is not the norm of the variable.
             if is_shard(variable):
                 raise ValueError(
-                    f"expected whole variables, received {path!r} in shards, whose norms are not that of the variable; "
+                    f"expected variables that are not sharded, received {path!r} in shards; "
                     "create the strategy without variable_partitioner."
                 )
         super().check_variables(variables, paths)
@@ -77,12 +78,12 @@ class LayerwiseOptimizer(DecayingOptimizer):
         return index not in self._unadapted
 
     def trust_ratio(self, weight: tf.Tensor, other: tf.Tensor, quotient: tf.Tensor) -> tf.Tensor:
-        """Returns the quotient within the bounds, or 1 where one of the norms is 0."""
+        """Returns the quotient within the bounds, or 1 if one of the norms is 0."""
         return quotient_or_one(weight, other, bounded(quotient, self.min_trust_ratio, self.max_trust_ratio))
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Any:
-        """Returns the optimizer of a config of this class, written by either Keras, or of TensorFlow Addons' LAMB.
+        """Returns the optimizer that a config of this class, or of TensorFlow Addons' LAMB, describes.
 
         Raises:
             ValueError: for a config of TensorFlow Addons with a decay of the learning rate.
@@ -101,7 +102,7 @@ class LayerwiseOptimizer(DecayingOptimizer):
 
 
 def _translated(config: dict[str, Any]) -> dict[str, Any]:
-    """Returns a config with the names of this class, from a config with the names of TensorFlow Addons."""
+    """Returns a config in which the option names of TensorFlow Addons are replaced by the names of this class."""
     config = dict(config)
     if "weight_decay_rate" in config:
         config["weight_decay"] = config.pop("weight_decay_rate")

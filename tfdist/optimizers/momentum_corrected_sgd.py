@@ -1,4 +1,4 @@
-"""SGD with momentum correction (Goyal et al. 2017, 1706.02677, remark 3): an old learning rate has no after-effect."""
+"""SGD with momentum correction (Goyal et al. 2017, 1706.02677, remark 3), for learning rates that change."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from tfdist.optimizers.decaying import DecayingOptimizer
 class MomentumCorrectedSGD(DecayingOptimizer):
     """SGD whose velocity holds gradients, not steps: v = momentum * v + g, w -= learning_rate * v.
 
-    The velocity of Keras's SGD holds the learning rate, so that after a change the old rate acts on for about
-    1 / (1 - momentum) steps. Goyal et al. correct the velocity by the quotient of the two rates, which is equivalent to
-    the formula above. With a constant learning rate both optimizers make the same steps.
+    The velocity of Keras's SGD includes the learning rate, so that the old rate still has an effect for about
+    1 / (1 - momentum) steps after a change. Goyal et al. correct the velocity by the quotient of the two rates, which
+    is equivalent to the formula above. With a constant learning rate, both optimizers make the same steps.
 
     Args:
         learning_rate: a number or a LearningRateSchedule.
         momentum: share of the velocity that is kept, from 0 to below 1.
         nesterov: whether to use Nesterov's momentum.
-        weight_decay: factor of the variable in its decay, which is added to the gradient.
+        weight_decay: factor by which the variable is multiplied to give its decay, which is added to the gradient.
         exclude_from_weight_decay: regular expressions that are searched for in the paths of the variables; a variable
             that matches has no decay.
         name: name of the optimizer.

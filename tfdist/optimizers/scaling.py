@@ -10,16 +10,16 @@ RULES = ("linear", "sqrt")
 def scale_learning_rate(
     learning_rate: float, *, global_batch_size: int, base_batch_size: int = 256, rule: str = "linear"
 ) -> float:
-    """Returns the learning rate for a global batch size, given the rate that suits another batch size.
+    """Returns the learning rate for a global batch size, given the rate for another batch size.
 
-    The linear rule multiplies the rate by global_batch_size / base_batch_size, so that the weights move as far in an
-    epoch; it is usual for SGD and LARS. The square-root rule multiplies by the square root of that quotient, so that
-    the variance of the movement stays the same; it is usual for Adam and LAMB.
+    The linear rule multiplies the rate by global_batch_size / base_batch_size, so that the weights move equally far in
+    an epoch. It is usual for SGD and LARS. The square-root rule multiplies the rate by the square root of that
+    quotient, so that the variance of the movement stays the same. It is usual for Adam and LAMB.
 
     Args:
-        learning_rate: learning rate that suits base_batch_size.
-        global_batch_size: records of a step over all replicas.
-        base_batch_size: records of a step that learning_rate was found to suit.
+        learning_rate: learning rate for base_batch_size.
+        global_batch_size: number of records in a step, over all replicas.
+        base_batch_size: global batch size for which learning_rate was tuned.
         rule: "linear" or "sqrt".
 
     Raises:
@@ -50,9 +50,9 @@ def steps_per_epoch(records: int, *, global_batch_size: int, drop_remainder: boo
     """Returns the number of steps that read every record once.
 
     Args:
-        records: number of records of an epoch.
-        global_batch_size: records of a step over all replicas.
-        drop_remainder: whether a last batch that is not full is left out.
+        records: number of records in an epoch.
+        global_batch_size: number of records in a step, over all replicas.
+        drop_remainder: whether a last batch that is not full is dropped.
 
     Raises:
         ValueError: if the records are too few for one step.
@@ -77,7 +77,7 @@ def epochs_to_steps(epochs: float, *, steps_per_epoch: float) -> int:
 
     Args:
         epochs: number of epochs, whole or a fraction.
-        steps_per_epoch: updates of an epoch, a fraction where several batches are accumulated for an update.
+        steps_per_epoch: number of updates in an epoch; it may be a fraction if batches are accumulated for an update.
 
     Raises:
         ValueError: for fewer than 0 epochs, and for steps_per_epoch that is not above 0.

@@ -1,4 +1,4 @@
-"""The LAMB of TensorFlow Addons, for programs that need its exact numbers where TensorFlow Addons is installed."""
+"""The LAMB of TensorFlow Addons, for programs that need exactly its results."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ def tfa_lamb(learning_rate: Any, **options: Any) -> Any:
 
     Args:
         learning_rate: a number or a LearningRateSchedule.
-        **options: arguments of that optimizer.
+        **options: arguments of the LAMB of TensorFlow Addons.
 
     Raises:
         ValueError: if TensorFlow Addons is not installed, and for exclude_from_layer_adaptation=[], which TensorFlow

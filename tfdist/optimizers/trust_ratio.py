@@ -20,7 +20,7 @@ def norm(value: tf.Tensor) -> tf.Tensor:
         value = tf.cast(value, tf.float32)
     if not under_xla():
         return tf.sqrt(2 * tf.nn.l2_loss(value))
-    # On CPU, XLA sums the last dimension one element after another and the other dimensions many elements at a time.
+    # On CPU, XLA sums the last dimension element by element, but many elements of the other dimensions at a time.
     leading = list(range(value.shape.rank - 1)) if value.shape.rank else []
     return tf.sqrt(tf.reduce_sum(tf.reduce_sum(tf.square(value), leading)))
 
@@ -33,14 +33,15 @@ def bounded(ratio: tf.Tensor, low: float | None, high: float | None) -> tf.Tenso
 
 
 def quotient_or_one(weight: tf.Tensor, other: tf.Tensor, quotient: tf.Tensor) -> tf.Tensor:
-    """Returns the quotient where both norms are above 0, else 1: a variable of zeros moves as without a trust ratio.
+    """Returns the quotient if both norms are above 0, otherwise 1.
 
-    A norm that is NaN gives a ratio that is NaN, so that it is not mistaken for a small step.
+    A variable of zeros is thus updated as without a trust ratio. A norm that is NaN gives a ratio that is NaN, so that
+    the error is noticed.
     """
     return tf.where(tf.equal(tf.minimum(weight, other), 0), tf.ones([], quotient.dtype), quotient)
 
 
 def check_bounds(low: float | None, high: float | None) -> None:
-    """Raises ValueError for bounds that no ratio can keep."""
+    """Raises ValueError unless 0 <= low < high, for the bounds that are not None."""
     if (low is not None and low < 0) or (high is not None and high <= (low or 0)):
         raise ValueError(f"expected 0 <= min_trust_ratio < max_trust_ratio, received {low} and {high}.")

@@ -22,8 +22,8 @@ class LinearWarmup(keras().optimizers.schedules.LearningRateSchedule):  # type: 
         learning_rate: the wrapped rate: a number or a LearningRateSchedule.
         warmup_steps: number of steps of the ramp; 0 for no warmup.
         start: share of the wrapped rate at which the ramp starts, from 0 to 1.
-        first_step_at_start: if True, the first step has the share `start` itself, which may be 0, and step
-            `warmup_steps` is the first with the full rate.
+        first_step_at_start: if True, the share of the first step is `start`, which may be 0, and step `warmup_steps` is
+            the first step with the full rate.
         name: name of the operations.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Files that the chief writes for all workers: every worker takes part in a save, and one file results."""
+"""Lets the chief write files for all workers: every worker takes part in a save, and one file results."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def save_model(model: Any, path: str) -> None:
     """Saves a model with its optimizer's state as a `.keras` file; every worker calls it.
 
     Reading some variables (batch statistics, metrics) synchronizes the workers, so that all of them have to take part.
-    The chief alone keeps what it wrote, and renames it into place, so that nobody can read half a file. When the
-    function returns, on any worker, the file is there.
+    Only the chief keeps the file that it wrote, and renames the file to `path`, so that no program reads an incomplete
+    file. When the function returns on any worker, the file exists.
 
     Args:
         model: a built Keras model, made under a strategy or under none.
@@ -47,14 +47,15 @@ def save_model(model: Any, path: str) -> None:
 
 @contextlib.contextmanager
 def written_by_chief(path: str, strategy: tf.distribute.Strategy) -> Iterator[str]:
-    """Gives the body a scratch name to write to, and renames into place what the chief wrote; every worker enters it.
+    """Yields a scratch name to write to, and renames to `path` the files that the chief wrote; every worker enters it.
 
-    The scratch name has the last part of `path`, in another folder. The body may write several files there (shards, the
-    parts of a checkpoint, a folder), and all of them are moved. A worker that names another path than the chief writes
-    a file of its own, which is kept too. On the way in and out the workers wait for each other.
+    The scratch name has the same last part as `path`, in another folder. The body may write several files to that
+    folder (shards, the parts of a checkpoint, a folder), and all of them are moved. A worker that passes another path
+    than the chief writes a file of its own, which is kept, too. The workers wait for each other before and after the
+    body.
 
     Args:
-        path: of a file or folder, or the prefix of several files. Its folder is made.
+        path: the name of a file or folder, or the prefix of several files. Its parent folder is created.
         strategy: the strategy under which the workers save.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Files that are written beside their place and renamed into it, so that nobody can read half a file."""
+"""Writes files to a scratch folder and then renames them, so that no program reads an incomplete file."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ import tensorflow as tf
 
 @contextlib.contextmanager
 def replaced(path: str) -> Iterator[str]:
-    """Gives the body a scratch name to write to, and renames what it wrote to `path` unless the body fails.
+    """Yields a scratch name to write to, and renames the written files to `path` unless the body fails.
 
     One process writes `path`; for several workers see written_by_chief.
 
     Args:
-        path: of a file or folder, or the prefix of several files. Its folder is made.
+        path: the name of a file or folder, or the prefix of several files. Its parent folder is created.
 
     Example:
         >>> import os, tempfile
@@ -37,8 +37,8 @@ def replaced(path: str) -> Iterator[str]:
 
 @contextlib.contextmanager
 def scratch_beside(path: str) -> Iterator[str]:
-    """Gives the body a name in a hidden folder beside `path`, which is removed afterwards."""
-    # The same folder, so that renaming does not cross file systems; a hidden one, so that no pattern finds it.
+    """Yields a name in a hidden folder beside `path`; the hidden folder is removed after the body."""
+    # Renaming within the parent folder does not cross file systems. Patterns such as `*` do not match a hidden folder.
     folder = os.path.dirname(path)
     if "://" in path:
         scratch = os.path.join(folder, f".tfdist-{uuid.uuid4().hex[:8]}")
@@ -57,13 +57,13 @@ def scratch_beside(path: str) -> Iterator[str]:
 
 @contextlib.contextmanager
 def scratch_elsewhere(path: str) -> Iterator[str]:
-    """Gives the body a name like `path` in a temporary folder, for what is to be thrown away."""
+    """Yields a name with the same last part as `path` in a temporary folder, for files that are discarded."""
     with tempfile.TemporaryDirectory(prefix="tfdist-", ignore_cleanup_errors=True) as scratch:
         yield os.path.join(scratch, os.path.basename(path))
 
 
 def put_in_place(scratch: str, folder: str) -> None:
-    """Moves the content of a scratch folder, each file at once, a file that names others after those.
+    """Moves the content of a scratch folder, each file atomically; files that refer to other files are moved last.
 
     Args:
         scratch: the folder to move from.
@@ -74,7 +74,7 @@ def put_in_place(scratch: str, folder: str) -> None:
     for name in sorted((name.rstrip("/") for name in names), key=_when_to_move):
         source, target = os.path.join(scratch, name), os.path.join(folder, name)
         if tf.io.gfile.isdir(source) and tf.io.gfile.exists(target):
-            # Keras writes into a folder that exists, and keeps the files in it that it does not write.
+            # As when Keras writes to an existing folder, files that the new content does not replace are kept.
             put_in_place(source, target)
         elif remote:
             tf.io.gfile.rename(source, target, overwrite=True)
@@ -83,5 +83,5 @@ def put_in_place(scratch: str, folder: str) -> None:
 
 
 def _when_to_move(name: str) -> tuple[int, str]:
-    """Sorts a file that names others behind them: an index of shards, a SavedModel's graph, `checkpoint`."""
+    """Returns a sort key by which files that refer to others (index, SavedModel's graph, `checkpoint`) come last."""
     return (2 if name == "checkpoint" else int(name.endswith((".index", ".json", ".pb"))), name)

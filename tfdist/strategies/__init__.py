@@ -1,4 +1,4 @@
-"""Strategies: from a ClusterConfig and options to a tf.distribute.Strategy."""
+"""Builds a tf.distribute.Strategy from a ClusterConfig and options."""
 
 from tfdist._strategy_names import STRATEGY_NAMES
 from tfdist.strategies.central_storage import central_storage

@@ -21,7 +21,7 @@ def cross_device_ops(options: AllReduceOptions | None, *, num_gpus: int) -> Any:
     """Returns the tf.distribute.CrossDeviceOps of a mirrored strategy, or None for TensorFlow's own choice.
 
     Args:
-        options: that the user asked for, or None.
+        options: the options that the user asked for, or None.
         num_gpus: how many of the strategy's devices are GPUs.
 
     Raises:
@@ -29,7 +29,9 @@ def cross_device_ops(options: AllReduceOptions | None, *, num_gpus: int) -> Any:
     """
     if options is None:
         return None
-    _refuse("mirrored", options, ("bytes_per_pack", "timeout_seconds"), "only a reduction across workers uses it")
+    _refuse(
+        "mirrored", options, ("bytes_per_pack", "timeout_seconds"), "only a reduction across workers uses this option"
+    )
     packs = {} if options.num_packs is None else {"num_packs": options.num_packs}
     if options.algorithm == "nccl":
         if not num_gpus:
@@ -44,7 +46,7 @@ def cross_device_ops(options: AllReduceOptions | None, *, num_gpus: int) -> Any:
     if options.algorithm == "ring":
         raise ValueError(
             "expected an all_reduce.algorithm of a mirrored strategy (auto, nccl, hierarchical_copy, "
-            "reduction_to_one_device), received 'ring'; the ring works across workers, with multi_worker_mirrored."
+            "reduction_to_one_device), received 'ring', which works across workers; use it with multi_worker_mirrored."
         )
     return tf.distribute.ReductionToOneDevice() if options.algorithm == "reduction_to_one_device" else None
 
@@ -55,24 +57,25 @@ def communication_options(
     """Returns the CommunicationOptions of a multi-worker mirrored strategy.
 
     Args:
-        options: that the user asked for, or None.
+        options: the options that the user asked for, or None.
         num_gpus: how many GPUs this process has.
 
-    The deadline is not among them: TensorFlow would start a sleeping thread for every collective, see SumDeadline.
+    The result has no timeout, since TensorFlow would start a sleeping thread for every collective. SumDeadline applies
+    the timeout instead.
 
     Raises:
         ValueError: for an option that cannot be honoured across workers.
     """
     options = options or AllReduceOptions()
-    _refuse("multi_worker_mirrored", options, ("num_packs",), "packs across workers are set by bytes_per_pack")
+    _refuse("multi_worker_mirrored", options, ("num_packs",), "across workers, bytes_per_pack sets the packs")
     if options.algorithm in _WITHIN_A_PROCESS:
         raise ValueError(
             "expected an all_reduce.algorithm that works across workers (auto, ring, nccl), received "
-            f"{options.algorithm!r}; it reduces within one process, use it with the mirrored strategy."
+            f"{options.algorithm!r}, which reduces within one process; use it with the mirrored strategy."
         )
     if options.algorithm == "nccl" and not num_gpus:
         raise ValueError(
-            "expected GPUs for all_reduce.algorithm='nccl', received a worker without one; use 'auto' or 'ring'."
+            "expected GPUs for all_reduce.algorithm='nccl', received a worker without GPUs; use 'auto' or 'ring'."
         )
     implementation = tf.distribute.experimental.CommunicationImplementation
     return tf.distribute.experimental.CommunicationOptions(
@@ -86,16 +89,16 @@ def communication_options(
 def with_all_reduce(
     strategy: tf.distribute.Strategy, options: AllReduceOptions | None, *, num_gpus: int, num_workers: int = 1
 ) -> tf.distribute.Strategy:
-    """Notes down on a strategy its options, writes what "auto" chose to the log, and returns the strategy.
+    """Stores the options on a strategy, logs the algorithm that "auto" chose, and returns the strategy.
 
     Args:
         strategy: mirrored or multi-worker mirrored, made with these options.
-        options: that the user asked for, or None.
-        num_gpus: how many of its local devices are GPUs.
+        options: the options that the user asked for, or None.
+        num_gpus: how many of the strategy's local devices are GPUs.
         num_workers: how many processes sum gradients.
     """
     if (options is None or options.algorithm == "auto") and strategy.num_replicas_in_sync > 1:
-        get_logger().info("all-reduce: auto is %s", "nccl" if num_gpus else "ring")
+        get_logger().info("all-reduce: auto chose %s", "nccl" if num_gpus else "ring")
     if num_workers == 1:
         return remember_all_reduce(strategy, options)
     warn_unless_streams(strategy)
@@ -105,11 +108,11 @@ def with_all_reduce(
 
 
 def refuse_all_reduce(strategy: str, options: AllReduceOptions | None) -> None:
-    """Raises ValueError if any option is set for a strategy that has no all-reduce to choose."""
+    """Raises ValueError if any option is set for a strategy whose all-reduce cannot be configured."""
     if options not in (None, AllReduceOptions(), AllReduceOptions(compression="none")):
         raise ValueError(
-            f"expected no all_reduce options for the strategy {strategy}, received {options}; "
-            "it has no all-reduce to choose, leave them out."
+            f"expected no all_reduce options for the strategy {strategy}, whose all-reduce cannot be configured, "
+            f"received {options}."
         )
 
 
@@ -118,5 +121,5 @@ def _refuse(strategy: str, options: AllReduceOptions, names: tuple[str, ...], wh
         if getattr(options, name) is not None:
             raise ValueError(
                 f"expected no all_reduce.{name} for the strategy {strategy}, received {getattr(options, name)!r}; "
-                f"{why}, leave it out."
+                f"{why}."
             )

@@ -14,7 +14,7 @@ def central_storage(*, devices: int | Sequence[str] | None = None) -> tf.distrib
     """Returns a tf.distribute.experimental.CentralStorageStrategy with its variables on the CPU.
 
     Args:
-        devices: the devices that compute: None for all GPUs (one CPU where there is none), a number, or names.
+        devices: the devices that compute: None for all GPUs (one CPU if there is no GPU), a number, or names.
 
     Raises:
         ValueError: for devices that this machine does not have.

@@ -1,4 +1,4 @@
-"""From a ClusterConfig to the cluster resolver that TensorFlow's strategies take."""
+"""Converts a ClusterConfig to the cluster resolver that TensorFlow's strategies take."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ class Choice:
 def choose_strategy(
     cluster: ClusterConfig, *, num_gpus: int, tpu_source: str | None, devices: int | Sequence[str] | None
 ) -> Choice:
-    """Returns which strategy suits the cluster and the devices of this process.
+    """Returns the name of the strategy that suits the cluster and the devices of this process, with the reason.
 
     Args:
         cluster: the cluster, and the task of this process in it.
@@ -52,10 +52,10 @@ def choose_strategy(
         return dataclasses.replace(local, reason=f"this task is the evaluator, outside the cluster, and {local.reason}")
     if cluster.has_parameter_servers:
         return Choice(
-            "parameter_server", f"TF_CONFIG has {cluster.num_workers} workers and {len(cluster.jobs['ps'])} ps"
+            "parameter_server", f"the cluster has {cluster.num_workers} workers and {len(cluster.jobs['ps'])} ps"
         )
     if cluster.num_workers > 1:
-        return Choice("multi_worker_mirrored", f"TF_CONFIG has {cluster.num_workers} workers")
+        return Choice("multi_worker_mirrored", f"the cluster has {cluster.num_workers} workers")
     if tpu_source:
         return Choice("tpu", f"a TPU was found: {tpu_source}")
     return local
@@ -80,27 +80,29 @@ def create_strategy(
     variable_partitioner: Callable | None = None,
     startup_timeout_seconds: float | None = None,
 ) -> tf.distribute.Strategy:
-    """Returns the tf.distribute.Strategy of that name, ready for Keras.
+    """Returns the tf.distribute.Strategy with this name, prepared for Keras.
 
-    Call it before any tensor, dataset or model is made; importing TensorFlow before is fine. On a worker or ps of a
-    parameter-server cluster the call serves, and ends the process when the coordinator is done.
+    Call this function before any tensor, dataset or model is made; TensorFlow may already be imported. On a worker or
+    ps of a parameter-server cluster, the call runs TensorFlow's server, and ends the process when the coordinator is
+    done.
 
     Args:
         name: one of auto, one_device, mirrored, multi_worker_mirrored, parameter_server, central_storage, tpu. "auto"
             decides from TF_CONFIG, TPU and devices, and logs what it chose and why.
         cluster: the cluster, and the task of this process in it; None reads TF_CONFIG.
-        devices: local devices: a number, or names such as ["CPU:0", "CPU:1"]; a number makes logical CPUs where there
-            is no GPU.
+        devices: local devices: a number, or names such as ["CPU:0", "CPU:1"]; without a GPU, a number makes logical
+            CPUs.
         all_reduce: how gradients are summed.
         tpu: the name or grpc:// address of a TPU, or "local".
         variable_partitioner: splits variables over parameter servers (tf_keras only).
-        startup_timeout_seconds: how long to wait for the other tasks of the cluster; None is 300 s. A strategy that is
-            named and waits for no other task refuses it; "auto" takes it for the case that there are other tasks.
+        startup_timeout_seconds: how long to wait for the other tasks of the cluster; None is 300 s. Only "auto",
+            "multi_worker_mirrored" and "parameter_server" accept this option; "auto" ignores it if it chooses another
+            strategy.
 
     Raises:
         ValueError: for an unknown name, and for an option that the strategy cannot honour.
-        TimeoutError: names the tasks that did not answer in time.
-        RuntimeError: if TensorFlow was touched before, or no TPU was found.
+        TimeoutError: if tasks do not answer in time; the message names them.
+        RuntimeError: if TensorFlow has already started, or if no TPU is found.
 
     Example:
         >>> import tfdist
@@ -113,7 +115,7 @@ def create_strategy(
     if startup_timeout_seconds is not None and not startup_timeout_seconds > 0:
         raise ValueError(
             f"expected startup_timeout_seconds to be positive, received {startup_timeout_seconds!r}; "
-            "leave it out for 300."
+            "leave it out for 300 s."
         )
     by_name = name != "auto"
     if name == "auto":
@@ -133,7 +135,7 @@ def create_strategy(
         "variable_partitioner": (variable_partitioner, ("parameter_server",)),
     }
     if by_name:
-        # "auto" may be given them for whichever strategy it then chooses.
+        # "auto" accepts these two options whichever strategy it chooses.
         options["cluster"] = (cluster, ("multi_worker_mirrored", "parameter_server"))
         options["startup_timeout_seconds"] = (startup_timeout_seconds, ("multi_worker_mirrored", "parameter_server"))
     for option, (value, takers) in options.items():

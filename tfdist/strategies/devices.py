@@ -12,7 +12,7 @@ from tfdist.strategies.first_touch import explain_late_start
 
 
 def grow_gpu_memory() -> None:
-    """Lets every GPU take memory as it is needed; must be called before TensorFlow starts."""
+    """Lets every GPU take memory as it is needed; call this function before TensorFlow starts."""
     for gpu in tf.config.list_physical_devices("GPU"):
         try:
             tf.config.experimental.set_memory_growth(gpu, True)
@@ -24,8 +24,8 @@ def choose_devices(devices: int | Sequence[str] | None) -> list[str]:
     """Returns the names of the local devices to train on, and makes logical CPUs if they are asked for.
 
     Args:
-        devices: None for all GPUs, or one CPU where there is none; a number for that many GPUs, or that many logical
-            CPUs where there is no GPU; names such as ["GPU:0", "GPU:1"] or ["CPU:0", "CPU:1"].
+        devices: None for all GPUs, or one CPU if there is no GPU; a number of GPUs, or of logical CPUs if there is no
+            GPU; or names such as ["GPU:0", "GPU:1"] or ["CPU:0", "CPU:1"].
 
     Returns:
         Device names such as ["CPU:0", "CPU:1"].
@@ -38,7 +38,7 @@ def choose_devices(devices: int | Sequence[str] | None) -> list[str]:
     if devices is None:
         return [f"GPU:{i}" for i in range(gpus)] or ["CPU:0"]
     if isinstance(devices, bool) or (isinstance(devices, int) and devices < 1):
-        raise ValueError(f"expected devices to be at least 1, received {devices!r}; leave it out for all of them.")
+        raise ValueError(f"expected devices to be at least 1, received {devices!r}; leave devices out to use all.")
     if isinstance(devices, int):
         if gpus and devices > gpus:
             raise ValueError(
@@ -53,7 +53,7 @@ def choose_devices(devices: int | Sequence[str] | None) -> list[str]:
     else:
         names = [_canonical(name) for name in devices]
     if not names:
-        raise ValueError("expected at least one device, received an empty list; leave it out for all of them.")
+        raise ValueError("expected at least one device, received an empty list; leave devices out to use all.")
     duplicates = sorted({name for name in names if names.count(name) > 1})
     if duplicates:
         raise ValueError(f"expected each device once, received {', '.join(duplicates)} more than once.")

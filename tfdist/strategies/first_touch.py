@@ -15,7 +15,7 @@ _LIMIT = 3
 
 
 def find_tensorflow_objects() -> list[str]:
-    """Returns descriptions of TensorFlow objects that modules of the program hold, those of `__main__` first.
+    """Returns descriptions of the TensorFlow objects in the program's modules; objects of `__main__` come first.
 
     Example:
         >>> from tfdist.strategies.first_touch import find_tensorflow_objects
@@ -37,7 +37,7 @@ def explain_late_start(error: Exception) -> str:
     """Returns one sentence that names the objects that started TensorFlow, and says what to do.
 
     Args:
-        error: that TensorFlow raised.
+        error: the error that TensorFlow raised.
     """
     found = find_tensorflow_objects()
     if not found:
@@ -45,8 +45,8 @@ def explain_late_start(error: Exception) -> str:
     else:
         what = ", ".join(found[:_LIMIT]) + (f" and {len(found) - _LIMIT} more" if len(found) > _LIMIT else "")
     return (
-        f"TensorFlow was touched first by: {what}; move create_strategy above it, before any tensor, variable, dataset "
-        f"or model is made (TensorFlow said: {error})"
+        f"TensorFlow was started by: {what}; call create_strategy earlier, before any tensor, variable, dataset or "
+        f"model is made (TensorFlow said: {error})"
     )
 
 
@@ -57,7 +57,7 @@ def _is_library(name: str) -> bool:
 
 
 def _kind(value: Any) -> str | None:
-    # Type names, so that neither Keras has to be imported to recognise its objects.
+    # Keras's objects are recognised by the names of their types, so that neither Keras nor tf_keras has to be imported.
     try:
         if isinstance(value, type):
             return None
@@ -71,7 +71,7 @@ def _kind(value: Any) -> str | None:
     except Exception:
         # A module may hold objects whose class refuses inspection; TensorFlow and Keras have no such classes.
         return None
-    # Layer comes last: in Keras 2 a metric is a layer, and a model is one in both.
+    # Layer comes last: in Keras 2 a metric is also a layer, and in both versions a model is also a layer.
     kinds = {"Model": "the model", "Metric": "the metric", "Optimizer": "the optimizer", "Layer": "the layer"}
     for name, kind in kinds.items():
         if bases & {f"keras.{name}", f"tf_keras.{name}"}:

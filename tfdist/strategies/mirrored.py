@@ -1,4 +1,4 @@
-"""Mirrored: a copy of the model on each local device, gradients all-reduced between them."""
+"""Mirrored: a copy of the model on each local device; gradients are all-reduced between the devices."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from tfdist.strategies.devices import choose_devices, grow_gpu_memory
 def mirrored(
     *, devices: int | Sequence[str] | None = None, all_reduce: AllReduceOptions | None = None
 ) -> tf.distribute.Strategy:
-    """Returns a tf.distribute.MirroredStrategy over local GPUs, or over logical CPUs where there is no GPU.
+    """Returns a tf.distribute.MirroredStrategy over local GPUs, or over logical CPUs if there is no GPU.
 
     Args:
-        devices: None for all GPUs (one CPU where there is none), a number of devices, or their names.
+        devices: None for all GPUs (one CPU if there is no GPU), a number of devices, or their names.
         all_reduce: how the replicas' gradients are summed.
 
     Raises:

@@ -1,4 +1,4 @@
-"""MultiWorkerMirrored: a copy of the model on every device of every worker, gradients all-reduced across workers."""
+"""MultiWorkerMirrored: a copy of the model on each device of each worker; gradients are all-reduced across workers."""
 
 from __future__ import annotations
 
@@ -30,19 +30,20 @@ def multi_worker_mirrored(
 ) -> tf.distribute.Strategy:
     """Returns a tf.distribute.MultiWorkerMirroredStrategy for this task of the cluster.
 
-    Every worker runs the same program and calls this at its start, before anything else touches TensorFlow.
+    Every worker runs the same program and calls this function first, before any other use of TensorFlow.
 
     Args:
-        cluster: None reads TF_CONFIG; without a TF_CONFIG the strategy has one worker.
-        devices: of this worker; None for all its GPUs, or one CPU where there is none. On a worker without GPUs, that
-            many logical CPUs, the same number on every worker.
+        cluster: the cluster, and the task of this process in it; None reads TF_CONFIG. Without a TF_CONFIG the strategy
+            has one worker.
+        devices: number of devices of this worker; None for all its GPUs, or one CPU if it has no GPU. A worker without
+            GPUs makes this number of logical CPUs; the number must be the same on every worker.
         all_reduce: how the workers' gradients are summed.
         startup_timeout_seconds: how long to wait until every other worker has answered.
 
     Raises:
         ValueError: for options that the strategy cannot honour, and for a cluster with parameter servers.
-        TimeoutError: names the workers that did not answer in time, and why.
-        RuntimeError: if something touched TensorFlow before; says what.
+        TimeoutError: if workers do not answer in time; the message names each of them with the reason.
+        RuntimeError: if TensorFlow has already started; the message names the objects that started it.
 
     Example:
         >>> from tfdist.cluster import ClusterConfig
@@ -69,7 +70,7 @@ def multi_worker_mirrored(
     num_gpus = len(tf.config.list_physical_devices("GPU"))
     options = communication_options(all_reduce, num_gpus=num_gpus)
     if not cluster.jobs:
-        # An empty cluster by name, so that TensorFlow does not look for TF_CONFIG itself.
+        # The empty cluster is passed explicitly, so that TensorFlow does not read TF_CONFIG itself.
         alone = tf.distribute.cluster_resolver.SimpleClusterResolver(
             tf.train.ClusterSpec({}), num_accelerators={"GPU": num_gpus}
         )
@@ -90,7 +91,7 @@ def multi_worker_mirrored(
             + explain_late_start(error)
         ) from error
     with start_deadline(cluster, timeout_seconds=startup_timeout_seconds):
-        # Its variables are broadcast, which takes all workers.
+        # with_all_reduce makes variables (of SumDeadline). Their initial values are broadcast, which needs all workers.
         strategy = with_all_reduce(strategy, all_reduce, num_gpus=num_gpus, num_workers=cluster.num_workers)
     return prepare_keras(strategy, "multi_worker_mirrored")
 
@@ -100,18 +101,18 @@ def _worker_devices(devices: int | Sequence[str] | None) -> list[str]:
     if devices is not None and not isinstance(devices, int):
         raise ValueError(
             f"expected devices of the strategy multi_worker_mirrored to be a number, received {devices!r}; "
-            "write how many there are on each worker, or leave it out for all of them."
+            "write the number of devices of each worker, or leave devices out to use all."
         )
     if devices is not None and gpus and devices != gpus:
         raise ValueError(
             f"expected devices of the strategy multi_worker_mirrored to be {gpus}, the GPUs of this worker, received "
-            f"{devices}; hide the others with CUDA_VISIBLE_DEVICES, and leave devices out."
+            f"{devices}; hide the other GPUs with CUDA_VISIBLE_DEVICES, and leave devices out."
         )
     return choose_devices(devices)
 
 
 def _on_devices(names: list[str]) -> contextlib.AbstractContextManager[None]:
-    """Returns the context in which the strategy is made: with several logical CPUs, on these."""
+    """Returns the context in which the strategy is made; several logical CPUs become its devices."""
     if len(names) == 1 or names[0].startswith("GPU"):
         return contextlib.nullcontext()
     apply_mends("multi_worker_mirrored", keras_in_use(), None)

@@ -11,13 +11,13 @@ from tfdist.strategies.devices import choose_devices, grow_gpu_memory
 
 
 def one_device(*, devices: int | Sequence[str] | None = None) -> tf.distribute.Strategy:
-    """Returns a tf.distribute.OneDeviceStrategy on the first GPU, or on the CPU where there is none.
+    """Returns a tf.distribute.OneDeviceStrategy on the first GPU, or on the CPU if there is no GPU.
 
     Args:
         devices: one device name in a list, such as ["CPU:0"], or None to choose.
 
     Raises:
-        ValueError: for more than one device, or one that this machine does not have.
+        ValueError: for more than one device, or for a device that this machine does not have.
 
     Example:
         >>> from tfdist.strategies import one_device

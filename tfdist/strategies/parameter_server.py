@@ -1,7 +1,7 @@
 """ParameterServer: variables on the ps tasks, steps run asynchronously on the workers, one coordinator.
 
-The coordinator runs the user's program. On a worker or a ps the same program calls `parameter_server()`, which serves
-and ends the process when the coordinator is done.
+The coordinator runs the user's program. On a worker or a ps the same program calls `parameter_server()`, which runs
+TensorFlow's server, and ends the process when the coordinator is done.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ _MIN_INTER_OP_THREADS = 8
 
 
 class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
-    """TensorFlow's ParameterServerStrategy, with the dataset or the dataset function kept on distributed datasets.
+    """TensorFlow's ParameterServerStrategy, whose distributed datasets keep the dataset or function they are made from.
 
-    `fit` needs them: on this strategy TensorFlow builds the dataset anew on every worker.
+    `fit` needs this dataset or function, since with this strategy every worker builds its own dataset.
     """
 
     def distribute_datasets_from_function(self, dataset_fn: Callable, options: Any = None) -> Any:
-        """See the base class; the result carries `dataset_fn`."""
+        """Does the same as the base class, and stores `dataset_fn` on the result."""
         dataset = super().distribute_datasets_from_function(dataset_fn, options)
         dataset.tfdist_dataset_fn = dataset_fn
         return dataset
 
     def experimental_distribute_dataset(self, dataset: tf.data.Dataset, options: Any = None) -> Any:
-        """See the base class; the result carries `dataset`."""
+        """Does the same as the base class, and stores `dataset` on the result."""
         distributed = super().experimental_distribute_dataset(dataset, options)
         distributed.tfdist_dataset = dataset
         return distributed
@@ -53,17 +53,19 @@ def parameter_server(
     variable_partitioner: Callable | None = None,
     startup_timeout_seconds: float = 300.0,
 ) -> tf.distribute.Strategy:
-    """Returns a tf.distribute.ParameterServerStrategy on the coordinator; serves and ends the process elsewhere.
+    """Returns a tf.distribute.ParameterServerStrategy on the coordinator; runs a server on a worker or ps.
 
     Args:
-        cluster: None reads TF_CONFIG.
+        cluster: the cluster, and the task of this process in it; None reads TF_CONFIG.
         variable_partitioner: splits variables over the ps tasks, see tf.distribute.experimental.partitioners; tf_keras
-            can take one, Keras 3 cannot.
-        startup_timeout_seconds: how long the coordinator waits for every worker and ps, and they for it.
+            supports partitioners, Keras 3 does not.
+        startup_timeout_seconds: how long the coordinator waits for every worker and ps, and how long each worker and ps
+            waits for the coordinator.
 
     Raises:
-        ValueError: for a cluster without parameter servers, and for a partitioner that the Keras in use cannot take.
-        TimeoutError: names the tasks that did not answer in time, and why.
+        ValueError: for a cluster without parameter servers, and for a partitioner that the Keras in use does not
+            support.
+        TimeoutError: if tasks do not answer in time; the message names each of them with the reason.
         SystemExit: on a worker or ps, with code 0, once the coordinator is done.
 
     Example:
@@ -78,13 +80,13 @@ def parameter_server(
     if not cluster.has_parameter_servers:
         raise ValueError(
             "expected a cluster with the jobs chief, worker and ps for the strategy parameter_server, received "
-            f"{', '.join(cluster.jobs) or 'no cluster'}; set TF_CONFIG, or start it with "
+            f"{', '.join(cluster.jobs) or 'no cluster'}; set TF_CONFIG, or start the program with "
             "`tfdist launch --workers 2 --ps 1`."
         )
     if not any(job in cluster.jobs for job in CHIEF_JOBS):
         raise ValueError(
-            "expected a cluster with a chief for the strategy parameter_server, received one with "
-            f"{', '.join(cluster.jobs)}; {cluster.task_name} has to know its coordinator, add cluster.chief."
+            "expected a cluster with a chief for the strategy parameter_server, received the jobs "
+            f"{', '.join(cluster.jobs)}; add cluster.chief, the coordinator that {cluster.task_name} serves."
         )
     check_variable_partitioner(variable_partitioner)
     grow_gpu_memory()
@@ -101,14 +103,14 @@ def parameter_server(
         strategy = ParameterServerStrategy(resolver, variable_partitioner=variable_partitioner)
     if strategy.num_replicas_in_sync > 1:
         raise ValueError(
-            f"expected workers with at most one GPU, received workers with {strategy.num_replicas_in_sync}; "
+            f"expected workers with at most one GPU, received workers with {strategy.num_replicas_in_sync} GPUs; "
             "start one worker per GPU, each with its own CUDA_VISIBLE_DEVICES."
         )
     return prepare_keras(strategy, "parameter_server")
 
 
 def _serve(cluster: ClusterConfig, *, startup_timeout_seconds: float) -> None:
-    """Runs this task's TensorFlow server until the coordinator has come and gone, then ends the process."""
+    """Runs this task's TensorFlow server until the coordinator has started and ended, then ends the process."""
     config = tf.compat.v1.ConfigProto()
     config.inter_op_parallelism_threads = max(_MIN_INTER_OP_THREADS, os.cpu_count() or 1)
     resolver = cluster_resolver(cluster, num_gpus=0)
@@ -124,7 +126,7 @@ def _serve(cluster: ClusterConfig, *, startup_timeout_seconds: float) -> None:
     except tf.errors.OpError as error:
         raise RuntimeError(
             f"{cluster.task_name} expected to serve at its own address {cluster.address}, but TensorFlow could not: "
-            f"{error.message}; stop the process that holds the port or choose another."
+            f"{error.message}; stop the process that holds the port or choose another port."
         ) from error
     coordinator = next(peer for peer in cluster.peers() if peer.job in CHIEF_JOBS)
     get_logger().info(

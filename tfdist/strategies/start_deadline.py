@@ -16,10 +16,10 @@ _EXIT_CODE = 70
 
 @contextlib.contextmanager
 def start_deadline(cluster: ClusterConfig, *, timeout_seconds: float) -> Iterator[None]:
-    """Ends the process and says which tasks do not answer, if the body takes longer than the deadline.
+    """Ends the process, and prints which tasks do not answer, if the body takes longer than the deadline.
 
-    The body blocks inside TensorFlow, where no exception can be raised, so that the process has to end. Otherwise it
-    would wait for ever, in silence, for a worker that died during start-up.
+    The body blocks inside TensorFlow, where no exception can be raised, so that the process has to end. Without the
+    deadline, the process would silently wait for ever for a worker that died during start-up.
 
     Args:
         cluster: the cluster, and the task of this process in it.
@@ -39,7 +39,7 @@ def _give_up(cluster: ClusterConfig, timeout_seconds: float) -> None:
     if silent:
         what = "; ".join(f"{peer} did not answer in {timeout_seconds:.0f} s ({reason})" for peer, reason in silent)
     else:
-        what = "every task answers, but one of them has not joined; look at the logs of the others"
+        what = "every task answers, but one of them has not joined; look at the logs of the other tasks"
     print(
         f"tfdist: {cluster.task_name} expected TensorFlow to start within {timeout_seconds:.0f} s: {what}; "
         "start the missing task, or give more time with startup_timeout_seconds.",

@@ -12,11 +12,11 @@ def tpu(name: str | None = None) -> tf.distribute.Strategy:
     """Returns a tf.distribute.TPUStrategy, after connecting to the TPU and initializing it.
 
     Args:
-        name: None looks for one (TPU VM, Colab, TPU_NAME); "local" is that of a TPU VM; else the name of a Cloud TPU or
-            its grpc:// address.
+        name: the name of a Cloud TPU or its grpc:// address; "local" for the TPU of a TPU VM; None looks for a TPU
+            (TPU_NAME, Colab, TPU VM).
 
     Raises:
-        RuntimeError: if there is none; the message names the places that were searched.
+        RuntimeError: if no TPU is found, with the places that were searched; or if connecting to the TPU fails.
 
     Example:
         >>> from tfdist.strategies import tpu
@@ -30,7 +30,7 @@ def tpu(name: str | None = None) -> tf.distribute.Strategy:
     if target is None:
         raise RuntimeError(
             f"expected a TPU, found none; looked for {'; '.join(found.looked_for)}. "
-            'Name one with tpu="NAME" or tpu="grpc://host:port", or use another strategy.'
+            'Name a TPU with tpu="NAME" or tpu="grpc://host:port", or use another strategy.'
         )
     try:
         resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu=target)

@@ -1,6 +1,6 @@
-"""The ready program `tfdist train`: trains a model on any strategy, as its flags say; written to be read and copied.
+"""The program `tfdist train`, which trains a model on any strategy. You can copy its code into your own program.
 
-`tfdist train --help` lists the flags, and imports no TensorFlow.
+`tfdist train --help` lists the flags without importing TensorFlow.
 """
 
 from tfdist.train.cli import main

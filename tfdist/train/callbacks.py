@@ -11,7 +11,8 @@ from tfdist.saving import save_model
 class StepTimer(keras().callbacks.Callback):  # type: ignore[misc]
     """Measures the steps per second of training.
 
-    The first step of an epoch is not counted, since it may trace the graph, nor is the time between epochs.
+    The first step of each epoch is not counted, since it may trace the graph. The time between epochs is not counted
+    either.
 
     Example:
         >>> from tfdist.train.callbacks import StepTimer
@@ -26,11 +27,11 @@ class StepTimer(keras().callbacks.Callback):  # type: ignore[misc]
         self._last: float | None = None
 
     def on_epoch_begin(self, epoch: int, logs: dict | None = None) -> None:
-        """Restarts the clock."""
+        """Leaves the time between epochs out of the measurement."""
         self._last = None
 
     def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
-        """Counts a step, measured from the end of the step before."""
+        """Counts a step, whose time begins at the end of the previous step."""
         now = time.perf_counter()
         if self._last is not None:
             self._steps += 1
@@ -39,12 +40,14 @@ class StepTimer(keras().callbacks.Callback):  # type: ignore[misc]
 
     @property
     def steps_per_second(self) -> float:
-        """Steps per second, or 0 until an epoch has had two steps."""
+        """Steps per second; 0 if no epoch has had two steps yet."""
         return self._steps / self._seconds if self._seconds else 0.0
 
 
 class ChiefCheckpoint(keras().callbacks.Callback):  # type: ignore[misc]
-    """Saves the model after every epoch to one file; the chief writes it, and every worker has to use the callback.
+    """Saves the model to the same file after every epoch; every worker has to use the callback.
+
+    Only the chief writes the file.
 
     Args:
         path: name of the file, ending in .keras.
@@ -55,5 +58,5 @@ class ChiefCheckpoint(keras().callbacks.Callback):  # type: ignore[misc]
         self._path = path
 
     def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
-        """Replaces the file by the model of this epoch."""
+        """Replaces the file with the model of this epoch."""
         save_model(self.model, self._path)

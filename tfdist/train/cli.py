@@ -1,4 +1,4 @@
-"""Command line of `tfdist train`: checks the flags before TensorFlow is imported, so that mistakes show at once."""
+"""Command line of `tfdist train`: checks the flags before TensorFlow is imported, so that errors appear at once."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def main(argv: list[str]) -> int:
     try:
         return run(values, started=started)
     except ValueError as error:
-        # Refusals of tfdist are printed as a sentence; other errors keep their traceback.
+        # The errors that tfdist raises for wrong options need no traceback; all other errors keep theirs.
         if not str(error).startswith("expected "):
             raise
         print(f"tfdist train: {error}", file=sys.stderr)
@@ -103,7 +103,7 @@ def check_flags(values: flags.FlagValues) -> None:
     if values["base_batch_size"].present and values.learning_rate_scaling == "none":
         raise ValueError(
             f"expected no --base_batch_size with --learning_rate_scaling=none, received {values.base_batch_size}; "
-            "add --learning_rate_scaling=auto, or leave it out."
+            "add --learning_rate_scaling=auto, or leave --base_batch_size out."
         )
     if values.data_dir and values.data == "tfrecord":
         raise ValueError(
@@ -120,7 +120,7 @@ def check_flags(values: flags.FlagValues) -> None:
 
 
 def usage() -> str:
-    """Returns the help text, in which the flags are listed by group.
+    """Returns the help text, which lists the flags by group.
 
     Example:
         >>> from tfdist.train.cli import usage

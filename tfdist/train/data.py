@@ -18,7 +18,7 @@ import tensorflow as tf
 from tfdist.input import count_records, write_tfrecords
 
 _SHARDS = 8
-_EVERY_FIFTH = 5
+_HELD_OUT_INTERVAL = 5
 _INDEX = "dataset.json"
 _FASHION_MNIST_FOLDERS = ("/usr/share/datasets/fashion-mnist", str(Path.home() / ".keras/datasets/fashion-mnist"))
 
@@ -90,7 +90,7 @@ def digits(data_dir: str | None) -> ImageData:
             ) from error
         images, labels = load_digits(return_X_y=True)
         images = np.minimum(images.reshape(-1, 8, 8, 1) * 16, 255).astype(np.uint8)
-        held_out = np.arange(len(labels)) % _EVERY_FIFTH == 0
+        held_out = np.arange(len(labels)) % _HELD_OUT_INTERVAL == 0
         return {"train": (images[~held_out], labels[~held_out]), "eval": (images[held_out], labels[held_out])}
 
     return _write_once("digits", load, data_dir)
@@ -100,10 +100,10 @@ def fashion_mnist(data_dir: str | None) -> ImageData:
     """Returns Fashion-MNIST as TFRecord files.
 
     Args:
-        data_dir: folder that may hold the four .gz files, and for the TFRecord files; None is ~/.cache/tfdist.
+        data_dir: folder for the TFRecord files, which may also contain the four .gz files; None is ~/.cache/tfdist.
 
     Raises:
-        FileNotFoundError: if the four files are not found; names the folders.
+        FileNotFoundError: if the four files are not found; the message names the folders that were searched.
     """
     return _write_once("fashion_mnist", lambda: fashion_mnist_images(data_dir), data_dir)
 
@@ -112,11 +112,11 @@ def fashion_mnist_images(data_dir: str | None = None) -> Splits:
     """Returns Fashion-MNIST, 70,000 images of 28 x 28 in 10 classes, from its four .gz files.
 
     Args:
-        data_dir: folder that is searched first; then come the folders of Debian's package dataset-fashion-mnist and of
-            Keras's downloads.
+        data_dir: folder that is searched before the folders of Debian's package dataset-fashion-mnist and of Keras's
+            downloads; None searches only these two folders.
 
     Raises:
-        FileNotFoundError: if the four files are not found; names the folders.
+        FileNotFoundError: if the four files are not found; the message names the folders that were searched.
     """
     folders = [*([data_dir] if data_dir else []), *_FASHION_MNIST_FOLDERS]
     for folder in folders:
@@ -129,7 +129,8 @@ def fashion_mnist_images(data_dir: str | None = None) -> Splits:
                 for split, prefix in (("train", "train"), ("eval", "t10k"))
             }
     raise FileNotFoundError(
-        f"expected train-images-idx3-ubyte.gz and its three sister files, found none in {', '.join(folders)}; "
+        "expected the four files of Fashion-MNIST, such as train-images-idx3-ubyte.gz, found none in "
+        f"{', '.join(folders)}; "
         "install Debian's dataset-fashion-mnist, call keras.datasets.fashion_mnist.load_data() once, or name the "
         "folder of the files with --data_dir."
     )
@@ -147,7 +148,7 @@ def synthetic(data_dir: str | None, *, image_shape: tuple[int, int, int], num_cl
     def load() -> Splits:
         rng = np.random.default_rng(0)
 
-        # Above 256 classes, several classes have the same brightness.
+        # With more than 256 classes, some classes have the same brightness.
         width = max(1, 256 // num_classes)
 
         def split(count: int) -> tuple[np.ndarray, np.ndarray]:
@@ -158,7 +159,7 @@ def synthetic(data_dir: str | None, *, image_shape: tuple[int, int, int], num_cl
         return {"train": split(2048), "eval": split(256)}
 
     shape = "x".join(map(str, image_shape))
-    # The files may lack some of the labels, so that their own count may be lower.
+    # The random labels may not contain the last classes, so that the number of classes in the files may be too small.
     return dataclasses.replace(_write_once(f"synthetic-{shape}-{num_classes}", load, data_dir), num_classes=num_classes)
 
 
@@ -193,7 +194,7 @@ Splits = dict[str, tuple[np.ndarray, np.ndarray]]
 
 
 def _write_once(name: str, load: Callable[[], Splits], data_dir: str | None) -> ImageData:
-    """Writes the shards to a folder of their own, unless the folder exists; several workers may call it at once."""
+    """Writes the shards to a folder, unless the folder exists; several workers may call this function at once."""
     folder = Path(data_dir or Path.home() / ".cache" / "tfdist") / name
     if not (folder / _INDEX).exists():
         splits = load()

@@ -1,4 +1,4 @@
-"""The evaluator of `tfdist train`: evaluates each new checkpoint, and at last the final model."""
+"""The evaluator of `tfdist train`: evaluates each new checkpoint and, at the end, the final model."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def evaluate_checkpoints(
         data: ImageData with the held-out images.
         values: the flags of `tfdist train`.
         checkpoint: the file that the training replaces after every epoch.
-        started: time.time() at the start of this program; older files belong to an earlier training.
+        started: time.time() at the start of this program; files that are older belong to an earlier training.
 
     Raises:
         TimeoutError: if no checkpoint appears for --evaluator_timeout_seconds.
@@ -35,15 +35,15 @@ def evaluate_checkpoints(
     final = os.path.join(values.model_dir, "model.keras")
     writer = tf.summary.create_file_writer(os.path.join(values.model_dir, "logs", "evaluator"))
     waiting_since, seen = time.monotonic(), 0.0
-    # The clock of a file system may be late.
+    # The clock of the file system may be behind the clock of this machine.
     started -= _CLOCK_SLACK_SECONDS
     with strategy.scope():
         # An optimizer without variables would not read its step count from a checkpoint.
         model.optimizer.build(model.trainable_variables)
     while True:
-        is_final = _written(final) >= started
+        is_final = _modification_time(final) >= started
         path = final if is_final else checkpoint
-        if _written(path) < started or _written(path) == seen:
+        if _modification_time(path) < started or _modification_time(path) == seen:
             if time.monotonic() - waiting_since > values.evaluator_timeout_seconds:
                 raise TimeoutError(
                     f"expected a new checkpoint {checkpoint} within {values.evaluator_timeout_seconds:.0f} s, found "
@@ -51,7 +51,7 @@ def evaluate_checkpoints(
                 )
             time.sleep(_POLL_SECONDS)
             continue
-        seen = _written(path)
+        seen = _modification_time(path)
         model.load_weights(path)
         dataset = distribute_files(
             strategy, data.eval_files, parse_fn=data.parse, global_batch_size=values.global_batch_size, training=False
@@ -70,7 +70,7 @@ def evaluate_checkpoints(
         waiting_since = time.monotonic()
 
 
-def _written(path: str) -> float:
+def _modification_time(path: str) -> float:
     try:
         return os.path.getmtime(path)
     except FileNotFoundError:

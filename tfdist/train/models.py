@@ -1,4 +1,4 @@
-"""The models of `tfdist train` by name; the last layer of each returns logits."""
+"""The models of `tfdist train`, by name. The last layer of each model returns logits."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def build_model(name: str, *, image_shape: Shape, num_classes: int, sync_batch_n
             image_shape and num_classes and returns a functional or Sequential model.
         image_shape: height, width and channels.
         num_classes: number of labels.
-        sync_batch_norm: whether batch normalization takes its statistics over all replicas.
+        sync_batch_norm: whether batch normalization uses the statistics of the global batch.
 
     Raises:
         ValueError: for an unknown name, and for sync_batch_norm with a model that has no batch normalization.
@@ -45,7 +45,7 @@ def _import(name: str, *, known: tuple[str, ...]) -> Callable[..., Any]:
     except (ImportError, AttributeError) as error:
         raise ValueError(
             f"expected the model {name!r} to be importable, received {type(error).__name__}: {error}; "
-            "check the name, and that PYTHONPATH has its folder."
+            "check the name, and that PYTHONPATH contains the folder of the module."
         ) from error
 
 
@@ -102,5 +102,5 @@ def _resnet50(*, image_shape: Shape, num_classes: int) -> Any:
 
 
 def _logits(num_classes: int) -> Any:
-    # Logits are float32 under mixed precision too, so that the loss keeps its digits.
+    # Logits are float32 under mixed precision too, so that the loss is precise.
     return keras().layers.Dense(num_classes, dtype="float32", name="logits")

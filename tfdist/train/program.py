@@ -53,8 +53,8 @@ def run(values: flags.FlagValues, *, started: float) -> int:
             metrics=["accuracy"],
         )
         if model.built and hasattr(model.optimizer, "build"):
-            # The optimizer checks its options against the variables now, and not after the first data have been read. A
-            # model without an Input layer has no variables before that.
+            # `build` checks the options of the optimizer against the variables, before any data are read. A model
+            # without an Input layer makes its variables from the first data.
             model.optimizer.build(model.trainable_variables)
     checkpoint = os.path.join(values.model_dir, "checkpoint.keras")
     if cluster.is_evaluator:
@@ -116,7 +116,7 @@ def run(values: flags.FlagValues, *, started: float) -> int:
 
 
 def _gradients_sent(optimizer: Any, values: flags.FlagValues) -> str:
-    """Returns a phrase with the bytes that a replica sent, or an empty one without compression."""
+    """Returns a phrase with the bytes that a replica sent, or an empty string without compression."""
     if values.compression == "none":
         return ""
     from tfdist.optimizers import gradient_traffic
@@ -128,7 +128,7 @@ def _gradients_sent(optimizer: Any, values: flags.FlagValues) -> str:
 
 def _strategy_name(strategy: Any) -> str:
     name = type(strategy).__name__
-    # CollectiveAllReduceStrategy is the class behind tf.distribute.MultiWorkerMirroredStrategy.
+    # CollectiveAllReduceStrategy is TensorFlow's internal name of tf.distribute.MultiWorkerMirroredStrategy.
     return "MultiWorkerMirroredStrategy" if name == "CollectiveAllReduceStrategy" else name
 
 
@@ -153,7 +153,7 @@ def _load_data(values: flags.FlagValues) -> Any:
 def _optimizer(values: flags.FlagValues, steps: int) -> Any:
     from tfdist.optimizers import create_optimizer
 
-    # The batches of all passes together are the batch of an optimizer step.
+    # A step of the optimizer uses the batches of all its passes.
     passes = values.backward_passes_per_step
     scaled = values.learning_rate_scaling != "none"
     return create_optimizer(
@@ -164,7 +164,7 @@ def _optimizer(values: flags.FlagValues, steps: int) -> Any:
         base_batch_size=values.base_batch_size if scaled else None,
         warmup_epochs=values.warmup_epochs,
         learning_rate_decay=values.learning_rate_decay,
-        # The count of passes does not start again with an epoch, so that the quotient may be a fraction.
+        # A step may use batches of two epochs, so that this number may be a fraction.
         steps_per_epoch=steps / passes,
         epochs=values.epochs,
         momentum=values.momentum,

@@ -10,7 +10,7 @@ import numpy as np
 
 
 def weights_checksum(model: Any) -> str:
-    """Returns a checksum of 16 hexadecimal digits, which differs between models whose weights differ in any bit.
+    """Returns a checksum of 16 hexadecimal digits; it differs if any bit of the weights differs.
 
     Args:
         model: a built Keras model.
@@ -30,7 +30,7 @@ def weights_checksum(model: Any) -> str:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Summary:
-    """The outcome of a training.
+    """The results of a training.
 
     Attributes:
         strategy: class name of the strategy.
@@ -42,7 +42,7 @@ class Summary:
         loss: loss on the held-out data.
         weights: checksum of the weights, from `weights_checksum`.
         files: names of the files that were written, by kind.
-        gradients: phrase with the bytes that a replica sent as gradients, empty without compression.
+        gradients: phrase with the bytes of gradients that a replica sent; empty without compression.
 
     Example:
         >>> from tfdist.train.summary import Summary

@@ -1,4 +1,4 @@
-"""Callbacks: every worker decides alike, and one file is written once, whole, by the chief."""
+"""Callbacks: all workers make the same decisions, and only the chief writes a file, which is never incomplete."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.conformance.case import case
 
 
 def _files(run):
-    """Which files there are, once every rank has written its own."""
+    """Returns the names of all files after every rank has written."""
     run.barrier()
     return sorted(str(path.relative_to(run.folder)) for path in run.folder.rglob("*") if path.is_file())
 
@@ -60,7 +60,7 @@ def calls(run):
 
 
 class _Reader(threading.Thread):
-    """Somebody who opens a file as soon as it is there."""
+    """A thread that reads a file again and again as soon as it exists, and records the errors."""
 
     def __init__(self, path, read):
         super().__init__(daemon=True)
@@ -99,7 +99,7 @@ def model_checkpoint(run):
 
     def make():
         inputs = keras.layers.Input((8,))
-        # Large enough for its writing to take a while.
+        # The layer is large, so that writing the file takes a while.
         hidden = keras.layers.Dense(50_000, activation="tanh")(inputs)
         return keras.Model(inputs, keras.layers.Dense(2)(hidden))
 
@@ -112,11 +112,16 @@ def model_checkpoint(run):
         history = fit(model, epochs=4, callbacks=[checkpoint])["history"]
     files = _files(run)
     loaded = keras.models.load_model(str(path))
-    same = [abs(a - b).max() for a, b in zip(weights(loaded), weights(model), strict=True)]
+    differences = [abs(a - b).max() for a, b in zip(weights(loaded), weights(model), strict=True)]
     run.barrier()
-    # One process writes its file as Keras does, and nobody else is meant to read it yet.
+    # A single process writes the file as Keras does, so another program may find it incomplete.
     failures = reader.failures[:1] if run.topology.ranks > 1 and not run.is_oracle else []
-    return {"history": history, "files": files, "not readable": failures, "apart": [float(s) for s in same]}
+    return {
+        "history": history,
+        "files": files,
+        "not readable": failures,
+        "differences": [float(d) for d in differences],
+    }
 
 
 @case("BackupAndRestore", per=("strategy",))
@@ -141,11 +146,11 @@ def backup_and_restore(run):
     with contextlib.suppress(Interrupted):
         model.fit(*_data(), epochs=4, verbose=0, callbacks=[callback(), Interrupt()])
     run.barrier()
-    left = bool([path for path in run.folder.rglob("*") if path.is_file()])
+    backed_up = bool([path for path in run.folder.rglob("*") if path.is_file()])
     run.barrier()
     result = fit(compiled(run), epochs=4, callbacks=[callback()])
     run.barrier()
-    return {**result, "backed up": left, "files": _files(run)}
+    return {**result, "backed up": backed_up, "files": _files(run)}
 
 
 @case("fit again after BackupAndRestore")
@@ -169,13 +174,13 @@ def fit_after_restore(run):
     model = compiled(run)
     restored = fit(model, epochs=3, callbacks=[callback()])
     if run.is_oracle:
-        # What one device does without the defect.
+        # Stock Keras has the defect on one device too. Without this line, the second fit would begin at epoch 2.
         model._initial_epoch = None
     return {"restored": restored, "again": fit(model, epochs=2)}
 
 
 class _OrbaxStandIn:
-    """As much of the library as OrbaxCheckpoint calls: orbax needs JAX, which slows the import of Keras down."""
+    """The parts of orbax that OrbaxCheckpoint calls. orbax itself needs JAX, which slows down the import of Keras."""
 
     def __init__(self):
         self.training = types.SimpleNamespace(
@@ -196,7 +201,7 @@ class _OrbaxCheckpointer:
         self._directory = pathlib.Path(directory)
 
     def save_checkpointables(self, step, payload):
-        # A name of its own for each writer, so that none hides another.
+        # Each writer has its own file name, so that no writer overwrites the file of another.
         path = self._directory / str(step) / f"{os.getpid()}-{id(self)}.json"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(payload["pytree"]["trainable_variables"], default=lambda array: array.tolist()))
@@ -242,7 +247,7 @@ def csv_logger(run):
     fit(compiled(run), batches(UNEVEN), epochs=3, callbacks=[keras.callbacks.CSVLogger(str(path))])
     files = _files(run)
     with path.open() as file:
-        # A column that the first epoch did not have is written as NA.
+        # CSVLogger writes NA if an epoch lacks a column.
         lines = [{k: v if v == "NA" else float(v) for k, v in line.items()} for line in csv.DictReader(file)]
     run.barrier()
     return {"files": files, "lines": lines}

@@ -1,4 +1,4 @@
-"""How data comes in."""
+"""The forms of training data that fit accepts."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def python_dataset(run):
 def sparse_gradients(run):
     from tests.conformance.models import BATCH, ROWS, Y, compiled, fit, keras, tf
 
-    # Rows of the table that occur several times in a batch, in one replica only, and never.
+    # Some rows of the table occur several times in a batch, some on one replica only, and some never.
     tokens = np.random.default_rng(5).integers(0, 40, size=(ROWS, 3))
 
     def make():
@@ -141,6 +141,6 @@ def endless_without_steps(run):
     data = from_function(run, repeat=True)
     if run.is_oracle:
         return fit(compiled(run), data, steps_per_epoch=10)
-    # As the data of tfdist.input.distribute_files says of itself.
+    # The data of tfdist.input.distribute_files has these attributes.
     data.repeats, data.steps_per_epoch = True, 10
     return fit(compiled(run), data, callbacks=[EpochsEnd()])

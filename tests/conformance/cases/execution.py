@@ -1,4 +1,4 @@
-"""How steps are executed."""
+"""Options that change how steps are executed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def jit_compile(run):
 
     from tests.conformance.models import compiled, fit
 
-    # Keras compiles nothing while TensorFlow is asked for determinism.
+    # Keras ignores jit_compile while the determinism of TensorFlow is on.
     config.disable_op_determinism()
     try:
         return fit(compiled(run, jit_compile=True))

@@ -1,4 +1,4 @@
-"""What is done to a gradient between the sum over replicas and the update."""
+"""Operations on gradients between the sum over replicas and the update of the weights."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def gradient_accumulation(run):
 
     if not KERAS_3:
         return "Keras 2 has no gradient_accumulation_steps"
-    # 20 batches: five updates.
+    # Two epochs have 20 batches, which make five updates.
     return fit(compiled(run, optimizer=lambda: sgd(gradient_accumulation_steps=4, global_clipnorm=0.1)))
 
 
@@ -116,7 +116,7 @@ def own_train_step(run):
             return {"size": tf.reduce_mean(tf.abs(outputs))}
 
     result = fit(compiled(run, lambda: network(Own), metrics=()))
-    # A log of one's own is averaged over replicas by Keras 3 and added up by Keras 2: theirs to say.
+    # The log `size` is not compared: Keras 3 averages such a log over replicas, and Keras 2 adds it up.
     return {"weights": result["weights"], "iterations": result["iterations"]}
 
 

@@ -1,4 +1,4 @@
-"""Layers whose result depends on the batch, on chance, or on more than their inputs."""
+"""Layers whose result depends on the whole batch or on random numbers, and layers that add losses."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from tests.conformance.case import case
 
 
 def _ghost_fit(model, topology, rows, epochs):
-    """What replicas do with a plain batch norm, on one device: each normalizes its part and keeps its statistics.
+    """Trains on one device as replicas train with a plain batch normalization.
 
-    Read out, they are averaged; on central storage, where there is one copy of them, after every step.
+    Each replica normalizes its own part of the batch and keeps running statistics of its own. The statistics are
+    averaged after the training. Central storage has only one copy of them, so there they are averaged after every step.
     """
     import numpy as np
 

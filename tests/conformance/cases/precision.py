@@ -1,4 +1,4 @@
-"""Fewer bits."""
+"""Mixed precision and loss scaling."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from tests.conformance.case import case
 _BFLOAT16 = "bfloat16 has 8 significant bits: the sum of a replica's rows is rounded to them before replicas are added"
 _FLOAT16 = "float16 has 11 significant bits: the sum of a replica's rows is rounded to them before replicas are added"
 
-# Where Keras 2 refuses to scale losses.
+# The strategies on which Keras 2 refuses loss scaling.
 _KERAS_2 = ("central_storage", "parameter_server")
 
 
@@ -34,7 +34,7 @@ def infinity_on_one_replica(run):
     from tests.conformance.models import BATCH, KERAS_3, X, Y, compiled, fit, keras, sgd, tf
 
     x = X.copy()
-    # In the last row of the fourth and the seventh batch: the last replica's.
+    # The last rows of the fourth and the seventh batch, which belong to the last replica.
     x[4 * BATCH - 1], x[7 * BATCH - 1] = np.inf, np.inf
     scales = []
 
@@ -53,6 +53,6 @@ def infinity_on_one_replica(run):
     recorder = keras.callbacks.LambdaCallback(on_train_batch_end=note)
     data = tf.data.Dataset.from_tensor_slices((x, Y)).batch(BATCH)
     result = fit(model, data, callbacks=[recorder])
-    # On parameter servers steps are scheduled ahead of the callbacks.
+    # On parameter servers, steps are scheduled ahead of the callbacks, so only the last scale is compared.
     seen = scales[-1:] if run.topology.ps else scales
     return {"weights": result["weights"], "iterations": result["iterations"], "scales": seen}

@@ -1,4 +1,4 @@
-"""What is read out of a model: evaluation, prediction, weights of rows, metrics."""
+"""Evaluation, prediction, sample and class weights, metrics and logs."""
 
 from __future__ import annotations
 

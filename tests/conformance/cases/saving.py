@@ -1,4 +1,4 @@
-"""Saved under one strategy, loaded under another and under none, optimizer state included."""
+"""Models that are saved under a strategy and loaded under another or without one, with the optimizer state."""
 
 from __future__ import annotations
 
@@ -14,14 +14,18 @@ def _adam():
 
 
 def _other(run):
-    """Another strategy: that of one device."""
+    """Returns the scope of another strategy, OneDeviceStrategy; for the oracle, an empty context."""
     import tensorflow as tf
 
     return contextlib.nullcontext() if run.is_oracle else tf.distribute.OneDeviceStrategy("/CPU:0").scope()
 
 
 def _continued(run, save, load):
-    """Ten steps here, saved; ten more under none, under another strategy, and here after loading what none saved."""
+    """Saves a model after ten steps and returns the weights after ten more steps of the loaded model.
+
+    The model is saved under the strategy of the run and loaded without a strategy and under OneDeviceStrategy. A second
+    model is saved without a strategy and loaded under the strategy of the run.
+    """
     from tests.conformance.case import Run
     from tests.conformance.models import compiled, weights
 
@@ -32,21 +36,21 @@ def _continued(run, save, load):
     plain = Run(None, run.topology, run.folder, run.rank)
     model = compiled(run, optimizer=_adam, metrics=())
     steps(model)
-    save(model, run.folder / "from_here")
+    save(model, run.folder / "with_strategy")
     run.barrier()
     with contextlib.nullcontext():
-        under_none = steps(load(plain, run.folder / "from_here"))
+        without = steps(load(plain, run.folder / "with_strategy"))
     with _other(run):
-        under_another = steps(load(plain, run.folder / "from_here"))
+        under_another = steps(load(plain, run.folder / "with_strategy"))
     run.barrier()
     model = compiled(plain, optimizer=_adam, metrics=())
     steps(model)
-    own = run.folder / f"from_none_{run.rank}"
+    own = run.folder / f"without_strategy_{run.rank}"
     save(model, own)
     run.barrier()
-    here = steps(load(run, own))
+    under_this = steps(load(run, own))
     run.barrier()
-    return {"under none": under_none, "under another": under_another, "here": here}
+    return {"without strategy": without, "under another strategy": under_another, "under this strategy": under_this}
 
 
 def _data():
@@ -83,7 +87,7 @@ def weights_file(run):
 
     plain = Run(None, run.topology, run.folder, run.rank)
     results = {}
-    for name, where in (("under none", plain), ("here", run)):
+    for name, where in (("without strategy", plain), ("under this strategy", run)):
         other = compiled(where, metrics=())
         for weight in other.weights:
             weight.assign(weight * 0)
@@ -120,11 +124,11 @@ def export(run):
     folder = run.folder / "exported"
     model.export(str(folder))
     run.barrier()
-    # Parameter servers write a shard each.
+    # Each parameter server writes a shard, so the number of these files may differ.
     names = (path.name for path in folder.rglob("*") if path.is_file())
     files = sorted(name for name in names if not name.startswith("variables.data"))
     loaded = tf.saved_model.load(str(folder))
     served = loaded.serve(tf.constant(X[:8]))
-    left_behind = [path.name for path in run.folder.iterdir() if path.name != "exported"]
+    other_files = [path.name for path in run.folder.iterdir() if path.name != "exported"]
     run.barrier()
-    return {"files": files, "served": served, "left behind": left_behind}
+    return {"files": files, "served": served, "other files": other_files}

@@ -1,4 +1,4 @@
-"""Rows that the replicas do not divide."""
+"""Batches that cannot be divided evenly among the replicas."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def uneven_with_regularizers(run):
 def pipelines_end_at_different_steps(run):
     from tests.conformance.models import BATCH, KERAS_3, X, Y, compiled, fit, tf
 
-    # The first pipeline has 10 batches, each other one 8: the last two steps have rows of the first alone.
+    # The first pipeline has 10 batches and each other pipeline has 8, so only the first has rows in the last two steps.
     pipelines = run.topology.pipelines
     rows = BATCH // pipelines
     steps = [[(k * BATCH + p * rows, rows) for p in range(pipelines) if p == 0 or k < 8] for k in range(10)]
@@ -75,7 +75,7 @@ def pipelines_end_at_different_steps(run):
             return data.batch(BATCH // context.num_replicas_in_sync)
 
         data = run.strategy.distribute_datasets_from_function(own)
-    # Keras 2 wants to be told how many steps a distributed dataset has.
+    # Keras 2 needs the number of steps of a distributed dataset.
     return fit(compiled(run), data, epochs=1, steps_per_epoch=None if KERAS_3 else len(steps))
 
 
@@ -85,7 +85,7 @@ def masked_loss(run):
 
     rng = np.random.default_rng(9)
     tokens = rng.integers(1, 20, size=(ROWS, 6))
-    # The first half of every batch is short, the other long.
+    # The rows in the first half of every batch are short, and those in the second half are long.
     lengths = np.where(np.arange(ROWS) % BATCH < BATCH // 2, 2, 5) + rng.integers(0, 2, size=ROWS)
     tokens[np.arange(6)[None] >= lengths[:, None]] = 0
     labels = (tokens % 3).astype("int64")

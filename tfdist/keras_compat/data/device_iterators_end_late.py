@@ -1,11 +1,10 @@
 """Mends the end of an epoch on several devices, which may take up to a minute.
 
-Each device reads through a dataset of its own that only passes on batches made by another dataset, and TensorFlow
-starts a thread of tf.data's autotuner for each of these datasets. Such a thread sleeps for up to 60 s at a time. It
-misses the call that ends it if it wakes before that call is over, because `CancellationManager::StartCancel` marks
-itself cancelled only after it has called back; the end of the epoch then waits for the thread to wake again. The mend
-switches the autotuner off for these datasets, in which there is nothing to tune, so that there is no thread to wait
-for.
+Each device reads from its own dataset, which only passes on the batches of another dataset. TensorFlow starts a thread
+of tf.data's autotuner for each of these datasets. The thread sleeps for up to 60 s at a time. To end the thread,
+`CancellationManager::StartCancel` first calls its callbacks, and only then marks itself as cancelled. If the thread
+wakes in between, it sleeps once more, and the end of the epoch waits for the thread. The mend switches the autotuner
+off for these datasets, which have nothing to tune, so that no thread is started.
 
 Source: `_create_device_dataset` in TensorFlow's multi_device_iterator_ops.py. No upstream issue is known.
 """

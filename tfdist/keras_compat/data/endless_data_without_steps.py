@@ -1,7 +1,7 @@
-"""Mends fit, which never ends an epoch of data that repeats without end if it is not told the steps of an epoch.
+"""Mends fit without steps_per_epoch on data that repeats without end, which fails or never ends.
 
-With the mend `fit` takes the attribute `steps_per_epoch` of a dataset that has it, as the datasets of tfdist.input do,
-and refuses other endless data before training.
+With the mend, `fit` uses the attribute `steps_per_epoch` of a dataset. The datasets of tfdist.input have this
+attribute. Before training, `fit` refuses endless data without the attribute.
 
 Source: Keras 3 trains for ever, and Keras 2 refuses all endless datasets. No upstream issue is known.
 """
@@ -42,7 +42,7 @@ def _with_steps(stock: Callable) -> Callable:
             steps = getattr(data, _STEPS, None)
             if steps is None:
                 raise ValueError(
-                    "expected steps_per_epoch for data that repeats without end, received None; give it to fit."
+                    "expected steps_per_epoch for data that repeats without end, received None; pass it to fit."
                 )
             bound[_STEPS] = steps
             return stock(**bound)
@@ -52,16 +52,16 @@ def _with_steps(stock: Callable) -> Callable:
 
 
 def _is_endless(data: Any) -> bool:
-    """Returns whether a dataset repeats without end, as far as it says."""
+    """Returns whether a dataset is known to repeat without end."""
     if hasattr(data, "repeats"):
         return bool(data.repeats)
     if not isinstance(data, (tf.data.Dataset, tf.distribute.DistributedDataset)) or not tf.executing_eagerly():
         return False
     try:
-        # A method of datasets, an attribute of distributed datasets.
+        # `cardinality` is a method of datasets, but an attribute of distributed datasets.
         found = data.cardinality() if callable(data.cardinality) else data.cardinality
     except ValueError:
-        # On parameter servers the workers have not built the dataset yet.
+        # On parameter servers, the workers have not built the dataset yet.
         return False
     return int(found) == tf.data.INFINITE_CARDINALITY
 
@@ -74,6 +74,7 @@ MEND = Mend(
     versions=((2, 15), (3, 15)),
     defect_present=_defect_present,
     apply=_apply,
-    defect="an epoch of data that repeats without end never ends if fit is not told its steps",
+    defect="`fit` without `steps_per_epoch` on data that repeats without end: Keras 3 never ends the epoch, Keras 2 "
+    "refuses the data",
     rows=("data that repeats without end, no steps_per_epoch",),
 )

@@ -1,9 +1,9 @@
-"""Mends Keras 3's number of steps for a distributed dataset, which every worker takes from its own part of the data.
+"""Mends Keras 3's number of steps in an epoch, which every worker counts in its own part of a distributed dataset.
 
 If the workers' parts have different numbers of batches, the workers end an epoch at different steps and run different
-collectives at the same time ("expected type ... but got type ..."). With a single worker, Keras takes the number of
-batches of all replicas together, a multiple of the number of steps. With the mend the end of the data ends the epoch,
-at the same step on every worker.
+collectives at the same time ("expected type ... but got type ..."). With a single worker, Keras uses the number of
+batches of all replicas together, which is a multiple of the number of steps. With the mend the epoch ends at the end of
+the data, at the same step on every worker.
 
 Source: TFDatasetAdapter.num_batches in Keras 3, which reads the cardinality of the local dataset. No upstream issue is
 known.

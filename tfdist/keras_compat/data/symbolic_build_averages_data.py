@@ -1,8 +1,8 @@
-"""Mends Keras 3's build before training, which averages input data over replicas to find out its shape.
+"""Mends Keras 3's build before training, which averages input data over replicas to find its shape.
 
 The average fails under a strategy with one device per worker (keras-team/keras#20585), for strings, and if the batches
 of the replicas differ in size (keras-team/keras#19246). The mend takes shapes and dtypes from the dataset's own
-specification, so that no batch is read. If the specification does not give the rank, the batch of the first replica is
+specification, so that no batch is read. If the rank is not in the specification, the batch of the first replica is
 read.
 
 Source: `_maybe_symbolic_build` in Keras 3's TensorFlow trainer; upstream issue keras-team/keras#20585.

@@ -1,1 +1,1 @@
-"""Mends of the devices that a strategy finds."""
+"""Mends of the devices that a strategy trains on."""

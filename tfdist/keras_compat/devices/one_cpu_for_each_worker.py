@@ -1,7 +1,7 @@
-"""Mends MultiWorkerMirroredStrategy, which gives a worker without GPUs one CPU, however many logical CPUs it has.
+"""Mends MultiWorkerMirroredStrategy, which uses only one logical CPU of a worker without GPUs.
 
-The mend lets the strategies that are made within `on_cpus` train on several logical CPUs of each worker. It is applied
-before the strategy is made, since TensorFlow chooses the devices then.
+With the mend, a strategy that is made within `on_cpus` trains on several logical CPUs of each worker. The mend is
+applied before the strategy is made, because TensorFlow chooses the devices when the strategy is made.
 
 Source: CollectiveAllReduceExtended._initialize_local_devices in TensorFlow. No upstream issue is known.
 """
@@ -46,10 +46,10 @@ def _taking_the_cpus(stock: Callable) -> Callable:
 
 @contextlib.contextmanager
 def on_cpus(names: Sequence[str]) -> Iterator[None]:
-    """Lets the strategies that are made in the body train on these logical CPUs of each worker.
+    """Makes the strategies that are made within the context train on these logical CPUs of each worker.
 
     Args:
-        names: such as ["CPU:0", "CPU:1"]; empty for TensorFlow's own choice.
+        names: names of logical CPUs, such as ["CPU:0", "CPU:1"]; empty for TensorFlow's own choice.
     """
     token = _cpus.set(tuple(names))
     try:
@@ -66,8 +66,8 @@ MEND = Mend(
     versions=((2, 15), (3, 15)),
     defect_present=_defect_present,
     apply=_apply,
-    defect="a worker without GPUs trains on one CPU, however many logical CPUs it has",
+    defect="a worker without GPUs trains on one CPU, even if it has several logical CPUs",
     rows=(),
-    # Needed before there is a strategy, for several logical CPUs alone.
+    # Needed before the strategy is made. create_strategy asks for this only for several logical CPUs.
     needed_by=lambda strategy: strategy is None,
 )

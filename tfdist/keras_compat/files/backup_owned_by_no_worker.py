@@ -1,8 +1,8 @@
 """Mends Keras 3's BackupAndRestore, which writes, repairs, reads and deletes the same folder on every worker.
 
-Under MultiWorkerMirroredStrategy a worker that looks for the backup after another worker has deleted or replaced it
-begins with another epoch, and then the workers wait for each other for ever. With the mend the chief owns the folder:
-the chief alone writes and deletes, and all workers begin with the backup that the chief has found.
+Under MultiWorkerMirroredStrategy, a worker may look for the backup after another worker has deleted or replaced it. The
+two workers then begin with different epochs, and wait for each other for ever. With the mend only the chief writes and
+deletes the backup, and all workers begin with the backup that the chief has found.
 
 Source: BackupAndRestore in Keras 3. No upstream issue is known.
 """
@@ -29,22 +29,22 @@ def _defect_present() -> bool:
 def _apply() -> None:
     from keras.src.callbacks import BackupAndRestore
 
-    patch_method(BackupAndRestore, "on_train_begin", _begin_with_what_the_chief_has_found)
+    patch_method(BackupAndRestore, "on_train_begin", _begin_with_the_backup_of_the_chief)
     patch_method(BackupAndRestore, "_save_model", _save_on_the_chief)
     patch_method(BackupAndRestore, "on_train_end", _delete_on_the_chief)
 
 
-def _begin_with_what_the_chief_has_found(stock: Callable) -> Callable:
+def _begin_with_the_backup_of_the_chief(stock: Callable) -> Callable:
     def on_train_begin(self: Any, logs: Any = None) -> None:
         from keras.src.utils import file_utils
 
         strategy = strategy_of_workers(self.model)
         if strategy is None or not self.model.built:
-            # A model that is not built raises the same error on every worker.
+            # If the model is not built, the stock method raises the same error on every worker.
             return stock(self, logs)
         optimizer = self.model.optimizer
         if optimizer is not None and not optimizer.built:
-            # All workers make the optimizer's variables together.
+            # The optimizer's variables have to be made by all workers together.
             optimizer.build(self.model.trainable_variables)
         what = f"find the backup in {self.backup_dir!r}"
         seen = run_on_every_worker(strategy, lambda: [int(file_utils.exists(self._weights_path))], width=1, to=what)
@@ -53,19 +53,22 @@ def _begin_with_what_the_chief_has_found(stock: Callable) -> Callable:
         if (0,) in seen:
             raise OSError(
                 f"expected every worker to {what}, as worker 0 does, received no backup on worker {seen.index((0,))}; "
-                "let backup_dir be a folder that all workers share."
+                "set backup_dir to a folder that all workers share."
             )
         if not _load_together(self, strategy):
-            what = f"go back to the backup before in {self.backup_dir!r}"
-            run_on_every_worker(strategy, lambda: _restore_the_one_before(self), width=0, to=what)
+            what = f"restore the earlier backup in {self.backup_dir!r}"
+            run_on_every_worker(strategy, lambda: _restore_the_earlier_backup(self), width=0, to=what)
             if not _load_together(self, strategy):
-                raise OSError(f"expected a backup that can be read in {self.backup_dir!r}, received none; delete it.")
+                raise OSError(
+                    f"expected a readable backup in {self.backup_dir!r}, received two broken backups; delete the "
+                    "folder."
+                )
 
     return on_train_begin
 
 
 def _load_together(callback: Any, strategy: Any) -> bool:
-    """Loads the backup on all workers at once, since some variables need it; returns whether every worker could."""
+    """Loads the backup on all workers at once, as some variables require; returns whether every worker succeeded."""
 
     def load() -> Sequence[int]:
         try:
@@ -80,21 +83,21 @@ def _load_together(callback: Any, strategy: Any) -> bool:
     for worker, (loaded, epoch) in enumerate(rows):
         if loaded and rows[0][0] and epoch != rows[0][1]:
             raise OSError(
-                f"expected every worker to begin with epoch {rows[0][1]} as worker 0 does, received epoch {epoch} on "
-                f"worker {worker}; let backup_dir be a folder that all workers share."
+                f"expected every worker to begin with epoch {rows[0][1]}, as worker 0 does, received epoch {epoch} on "
+                f"worker {worker}; set backup_dir to a folder that all workers share."
             )
     return all(loaded for loaded, _ in rows)
 
 
-def _restore_the_one_before(callback: Any) -> Sequence[int]:
+def _restore_the_earlier_backup(callback: Any) -> Sequence[int]:
     from keras.src.utils import file_utils
 
     if follows(callback.model):
         return ()
     if not file_utils.exists(callback._prev_weights_path):
         raise OSError(
-            f"expected a backup that can be read in {callback.backup_dir!r}, received a broken one and none before it; "
-            "delete it, and let double_checkpoint=True keep the one before."
+            f"expected a readable backup in {callback.backup_dir!r}, received a broken backup and no earlier "
+            "backup; delete the folder, and set double_checkpoint=True to keep an earlier backup."
         )
     with replaced(callback._weights_path) as scratch:
         file_utils.copy(callback._prev_weights_path, scratch)
@@ -117,7 +120,7 @@ def _save_on_the_chief(stock: Callable) -> Callable:
         paths = (self._weights_path, self._training_metadata_path)
         chief = not follows(self.model)
 
-        def keep_the_one_before() -> Sequence[int]:
+        def keep_the_earlier_backup() -> Sequence[int]:
             if chief and self.double_checkpoint:
                 copies = (self._prev_weights_path, self._prev_training_metadata_path)
                 for path, copy in zip(paths, copies, strict=True):
@@ -125,7 +128,7 @@ def _save_on_the_chief(stock: Callable) -> Callable:
                         file_utils.copy(path, copy)
             return ()
 
-        run_on_every_worker(strategy, keep_the_one_before, width=0, to=f"keep the backup in {self.backup_dir!r}")
+        run_on_every_worker(strategy, keep_the_earlier_backup, width=0, to=f"keep the backup in {self.backup_dir!r}")
         self.model.save_weights(filepath=self._weights_path, overwrite=True)
         if chief:
             with replaced(self._training_metadata_path) as scratch, file_utils.File(scratch, "w") as file:
@@ -136,7 +139,7 @@ def _save_on_the_chief(stock: Callable) -> Callable:
 
 def _delete_on_the_chief(stock: Callable) -> Callable:
     def on_train_end(self: Any, logs: Any = None) -> Any:
-        # Every worker has read the backup before any worker began to train.
+        # The backup can be deleted, because every worker has read it before training began.
         return None if follows(self.model) else stock(self, logs)
 
     return on_train_end
@@ -150,7 +153,7 @@ MEND = Mend(
     versions=((3, 15), (3, 15)),
     defect_present=_defect_present,
     apply=_apply,
-    defect="every worker writes, repairs and deletes the backup of BackupAndRestore, and begins with the epoch "
-    "that it finds: `fit` hangs",
+    defect="every worker writes, repairs and deletes the backup of BackupAndRestore, and workers may begin with "
+    "different epochs: `fit` hangs",
     rows=("BackupAndRestore",),
 )

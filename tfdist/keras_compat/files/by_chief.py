@@ -1,4 +1,4 @@
-"""What the mends of this folder share: which models several workers train, and how the chief writes their files."""
+"""Functions that the mends of this folder share: they find models of several workers, and save on the chief only."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from tfdist._log import get_logger
 from tfdist.saving.chief import written_by_chief
 from tfdist.workers import count_workers, is_chief
 
-# Upstream code that mentions one of these words treats the chief in a way of its own.
+# Upstream code that contains one of these words handles the chief itself.
 _WORDS_FOR_WORKERS = ("should_checkpoint", "distributed_file_utils", "distribute_strategy", "is_chief")
 
 
 def is_unaware_of_workers(*upstream: Any) -> bool:
-    """Returns whether the source of upstream code does not mention workers or the chief.
+    """Returns whether the source of upstream code contains none of the words for workers and the chief.
 
     Args:
         *upstream: modules, classes or functions.
@@ -28,32 +28,32 @@ def is_unaware_of_workers(*upstream: Any) -> bool:
 
 
 def strategy_of_workers(model: Any) -> tf.distribute.Strategy | None:
-    """Returns the strategy that a model was made under if several workers train it, else None.
+    """Returns the strategy that a model was made under if several workers train the model, otherwise None.
 
     Args:
-        model: a model of Keras 3, or of Keras 2, which has another name for the strategy.
+        model: a model of Keras 3 or Keras 2; the attribute with the strategy has another name in Keras 2.
     """
     strategy = getattr(model, "_distribute_strategy", None) or getattr(model, "_distribution_strategy", None)
     return strategy if count_workers(strategy) > 1 else None
 
 
 def follows(model: Any) -> bool:
-    """Returns whether several workers train this model and another worker than this one is their chief."""
+    """Returns whether several workers train a model and this worker is not the chief."""
     strategy = strategy_of_workers(model)
     return strategy is not None and not is_chief(strategy)
 
 
 def saved_by_chief(stock: Callable) -> Callable:
-    """Returns a Keras function that saves, changed to write one file for models that several workers train.
+    """Returns a Keras function that saves a model, changed so that several workers write only one file.
 
     Args:
-        stock: takes a model, a path or a file object, and options.
+        stock: the Keras function; it takes a model, a path or a file object, and options.
     """
     signature = inspect.signature(stock)
 
     def save(model: Any, filepath: Any, *args: Any, **kwargs: Any) -> Any:
         strategy = strategy_of_workers(model)
-        # An upload to a hub has no name to rename, and an open file belongs to the caller.
+        # An upload to the Hugging Face hub cannot be renamed, and an open file belongs to the caller.
         if strategy is None or not isinstance(filepath, (str, os.PathLike)) or str(filepath).startswith("hf://"):
             return stock(model, filepath, *args, **kwargs)
         path = os.fspath(filepath)
@@ -67,7 +67,7 @@ def saved_by_chief(stock: Callable) -> Callable:
 
 
 def exported_by_chief(stock: Callable) -> Callable:
-    """Returns Model.export, changed to write one SavedModel for models that several workers train.
+    """Returns Model.export, changed so that several workers write only one SavedModel.
 
     Args:
         stock: the method.
@@ -79,7 +79,7 @@ def exported_by_chief(stock: Callable) -> Callable:
         if strategy_of_workers(self) is None:
             return stock(self, filepath, *args, **kwargs)
         if "verbose" in parameters and len(args) < 2:
-            # Keras would print the scratch name.
+            # Keras would print the name of the scratch folder.
             kwargs = {"verbose": False, **kwargs}
         result = save(self, filepath, *args, **kwargs)
         get_logger().info("the chief has exported the model to %r", os.fspath(filepath))
@@ -89,14 +89,14 @@ def exported_by_chief(stock: Callable) -> Callable:
 
 
 def _may_overwrite(path: str, module: Any) -> bool:
-    # Keras looks whether the file exists under the name that it is given, which is a scratch name here.
+    # Keras receives a scratch name instead of `path`, and therefore cannot see that the file exists.
     if os.path.exists(path) or os.path.exists(f"{path}.index"):
         return bool(module.io_utils.ask_to_proceed_with_overwrite(path))
     return True
 
 
 def logged_by_chief(stock: Callable) -> Callable:
-    """Returns CSVLogger.on_train_begin, changed to open the file on the chief alone.
+    """Returns CSVLogger.on_train_begin, changed so that only the chief opens the file.
 
     Args:
         stock: the method.

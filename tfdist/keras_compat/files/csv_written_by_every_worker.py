@@ -1,6 +1,6 @@
 """Mends Keras 2's CSVLogger, which opens the same file on every worker under MultiWorkerMirroredStrategy.
 
-With the mend the chief alone writes it, as Keras 2's other callbacks do.
+With the mend only the chief writes the file, as with Keras 2's other callbacks.
 
 Source: CSVLogger in Keras 2. No upstream issue is known.
 """

@@ -1,8 +1,8 @@
 """Mends Keras 2's saving, which writes the same file on every worker under MultiWorkerMirroredStrategy.
 
-Keras 2's callbacks send workers other than the chief to temporary folders; `Model.save`, `save_weights` and `export` do
-not, and write in place. HDF5 files cannot be locked, and the worker that has failed leaves the others waiting. With the
-mend the chief's file is renamed into place.
+Keras 2's callbacks use temporary folders on the workers other than the chief. `Model.save`, `save_weights` and `export`
+write to the given name on every worker. HDF5 files then cannot be locked, and the other workers wait for a worker that
+has failed. With the mend every worker writes to a scratch name, and the chief's file is renamed to the given name.
 
 Source: saving_lib and legacy.save in Keras 2. No upstream issue is known.
 """

@@ -1,9 +1,9 @@
 """Mends Keras 3's saving, which writes the same file on every worker under MultiWorkerMirroredStrategy.
 
-One worker overwrites half of another's file, HDF5 files cannot be locked, and another worker may make the folder that
-ModelCheckpoint is about to make. With the mend the chief's file is renamed into place. The patched functions are those
-that every way of saving calls: `Model.save`, `save_weights`, `export`, `keras.saving`, ModelCheckpoint,
-BackupAndRestore.
+The workers overwrite each other's files, HDF5 files cannot be locked, and ModelCheckpoint fails if another worker makes
+the folder at the same moment. With the mend every worker writes to a scratch name, and the chief's file is renamed to
+the given name. All means of saving call the patched functions: `Model.save`, `save_weights`, `export`, `keras.saving`,
+ModelCheckpoint and BackupAndRestore.
 
 Source: saving_lib in Keras 3. No upstream issue is known.
 """
@@ -41,10 +41,10 @@ def _apply() -> None:
     patch_method(saving_lib, "save_weights_only", saved_by_chief)
     patch_method(legacy_h5_format, "save_model_to_hdf5", saved_by_chief)
     patch_method(Model, "export", exported_by_chief)
-    patch_method(ModelCheckpoint, "_save_model", _into_a_folder_that_may_be_there)
+    patch_method(ModelCheckpoint, "_save_model", _into_a_folder_that_may_exist)
 
 
-def _into_a_folder_that_may_be_there(stock: Callable) -> Callable:
+def _into_a_folder_that_may_exist(stock: Callable) -> Callable:
     def save_model(self: Any, epoch: int, batch: Any, logs: Any) -> Any:
         folder = os.path.dirname(self._get_file_path(epoch, batch, logs))
         if folder and strategy_of_workers(self.model) is not None:
@@ -62,8 +62,8 @@ MEND = Mend(
     versions=((3, 15), (3, 15)),
     defect_present=_defect_present,
     apply=_apply,
-    defect="every worker writes the files of `save`, `save_weights`, `export` and ModelCheckpoint: broken or "
-    "locked files, and half of a file for a reader",
+    defect="every worker writes the files of `save`, `save_weights`, `export` and ModelCheckpoint: files are broken or "
+    "locked, and a reader may see an incomplete file",
     rows=(
         ".keras file",
         "weights file",

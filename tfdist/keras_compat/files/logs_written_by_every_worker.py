@@ -1,8 +1,8 @@
 """Mends Keras 3's CSVLogger and TensorBoard, which write the same files on every worker.
 
 Under MultiWorkerMirroredStrategy the lines of a CSV file overwrite each other, and TensorBoard shows each number once
-for every worker. With the mend the chief alone writes. Neither callback waits for other workers, so that a program may
-give them to the chief alone.
+for every worker. With the mend only the chief writes. Neither callback waits for other workers, so that a program may
+also pass the callbacks to the `fit` of the chief only.
 
 Source: CSVLogger and TensorBoard in Keras 3. No upstream issue is known.
 """
@@ -29,16 +29,16 @@ def _apply() -> None:
     from keras.src.callbacks import CSVLogger, TensorBoard
 
     patch_method(CSVLogger, "on_train_begin", logged_by_chief)
-    patch_method(TensorBoard, "set_model", _write_elsewhere_unless_chief)
-    patch_method(TensorBoard, "on_train_end", _remove_what_was_written_elsewhere)
+    patch_method(TensorBoard, "set_model", _write_to_temporary_folder_unless_chief)
+    patch_method(TensorBoard, "on_train_end", _remove_temporary_folder)
 
 
-def _write_elsewhere_unless_chief(stock: Callable) -> Callable:
+def _write_to_temporary_folder_unless_chief(stock: Callable) -> Callable:
     def set_model(self: Any, model: Any) -> Any:
         if not follows(model):
             return stock(self, model)
         folder = tempfile.mkdtemp(prefix="tfdist-")
-        # evaluate() has no end of training: the folder is then removed with the callback.
+        # evaluate() does not call on_train_end. The folder is then removed when the callback is deleted.
         self._tfdist_remove_folder = weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
         log_dir, self.log_dir = self.log_dir, folder
         try:
@@ -49,7 +49,7 @@ def _write_elsewhere_unless_chief(stock: Callable) -> Callable:
     return set_model
 
 
-def _remove_what_was_written_elsewhere(stock: Callable) -> Callable:
+def _remove_temporary_folder(stock: Callable) -> Callable:
     def on_train_end(self: Any, logs: Any = None) -> Any:
         try:
             return stock(self, logs)
@@ -68,6 +68,7 @@ MEND = Mend(
     versions=((3, 15), (3, 15)),
     defect_present=_defect_present,
     apply=_apply,
-    defect="every worker writes the logs of CSVLogger and TensorBoard: lines overwrite each other, numbers come twice",
+    defect="every worker writes the logs of CSVLogger and TensorBoard: lines of the CSV file "
+    "overwrite each other, and TensorBoard shows each number several times",
     rows=("CSVLogger", "TensorBoard"),
 )

@@ -1,9 +1,9 @@
 """Mends Keras 3's OrbaxCheckpoint, which fails on several replicas and writes the same folder on every worker.
 
-It converts the optimizer's counter of steps to a number, which a variable of several replicas cannot be. With the
-TensorFlow backend every worker takes itself for the primary host, so that all workers of a MultiWorkerMirroredStrategy
-write and rename the same steps. With the mend the counter is read as an array, every worker reads the variables, since
-some variables need all workers to be read, and the chief alone writes.
+OrbaxCheckpoint calls int() with the optimizer's step counter, which fails for a variable on several replicas. With the
+TensorFlow backend every worker regards itself as the primary host, so that all workers of a MultiWorkerMirroredStrategy
+write and rename the same checkpoints. With the mend the counter is read with numpy(), and only the chief writes. The
+other workers still read the variables, because some variables can be read only by all workers together.
 
 Source: OrbaxCheckpoint.set_model, is_primary_host and _save_checkpoint in Keras 3. No upstream issue is known.
 """
@@ -49,7 +49,7 @@ def _written_by_the_chief(stock: Callable) -> Callable:
 
         if not follows(self.model):
             return stock(self, step, logs)
-        # The chief reads the same variables at the same time.
+        # Some variables can be read only by all workers together, and the chief reads them now.
         orbax_checkpoint._get_state_tree(self.model)
         return None
 

@@ -1,4 +1,4 @@
-"""The batch normalization of the Keras in use: what SyncBatchNormalization and its converter need to know about it."""
+"""Helpers of SyncBatchNormalization and its converter that depend on the Keras in use."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tfdist.keras_compat.version import keras_in_use
 
-# Options whose statistics are not those of one feature over the batch, each with the value that leaves it out.
+# Options that normalize by other statistics than those of the batch, each with the value that switches it off.
 _UNSUPPORTED: dict[str, Any] = {
     "renorm": False,
     "renorm_clipping": None,
@@ -24,7 +24,7 @@ _UNSUPPORTED: dict[str, Any] = {
 def with_signature_of(layer_class: Any, **defaults: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Returns a decorator that gives an `__init__(self, **options)` the signature of a Keras layer.
 
-    Arguments are then taken by position and by name, as Keras takes them. The decorated function receives all of them
+    Arguments are then accepted by position and by name, as in Keras. The decorated function receives all of them
     by name, with the defaults filled in.
 
     Args:
@@ -56,10 +56,10 @@ def with_signature_of(layer_class: Any, **defaults: Any) -> Callable[[Callable[.
 
 
 def refuse_unsupported(options: dict[str, Any]) -> None:
-    """Raises ValueError for options whose statistics are not those of one feature over the batch.
+    """Raises ValueError for options that normalize by other statistics than those of one feature over the batch.
 
     Args:
-        options: options of a BatchNormalization, by name; those that are absent have Keras's defaults.
+        options: options of a BatchNormalization, by name; absent options have Keras's defaults.
     """
     given = [f"{name}={options[name]!r}" for name, off in _UNSUPPORTED.items() if options.get(name) not in (off, None)]
     if given:
@@ -79,18 +79,19 @@ def options_in_effect(layer: Any) -> dict[str, Any]:
     """Returns the options of a Keras BatchNormalization that change its results, by name.
 
     Args:
-        layer: a BatchNormalization; without renorm its renorm_clipping and renorm_momentum change nothing.
+        layer: a BatchNormalization. The result has no renorm_clipping and renorm_momentum, which only change the
+            results of a layer with renorm.
     """
     names = ["axis", "renorm", "virtual_batch_size", "adjustment"]
     return {name: value for name, value in vars(layer).items() if name in names}
 
 
 class SavedAsPlainLayer:
-    """Base class of a layer that Keras saves and clones as the Keras layer that it is built on.
+    """Base class of a layer that Keras saves and clones as the Keras layer that it derives from.
 
-    Keras saves a layer under the class that `__class__` reports, which is here the class of Keras. List this base
-    before the layer of Keras, in a class whose config is that of the Keras layer. Subclasses of that class are saved
-    under their own class, since no layer of Keras has what they add.
+    Keras saves a layer under the class that `__class__` reports. With this base class, `__class__` reports the Keras
+    layer. A subclass lists this base before the Keras layer, and has the config of the Keras layer. Further subclasses
+    are saved under their own class, since no Keras layer has their additions.
     """
 
     def _plain(self) -> type:
@@ -111,9 +112,9 @@ def feature_axis(layer: Any) -> int:
 
 
 def unbiased_in_moving_variance(layer: Any) -> bool:
-    """Returns whether one device would keep the unbiased variance as the running variance.
+    """Returns whether Keras on one device would use the unbiased variance for the running variance.
 
-    The fused kernel of Keras 2 does, for images and volumes; Keras 3 never does.
+    Keras 2 does so with its fused kernel, for images and volumes; Keras 3 never does.
 
     Args:
         layer: a built BatchNormalization.
@@ -132,13 +133,13 @@ def remember_fused(layer: Any, fused: bool | None) -> None:
 
     Args:
         layer: a BatchNormalization.
-        fused: None if Keras would decide when the layer is built.
+        fused: whether the kernel is used; None if Keras decides when the layer is built.
     """
     layer._tfdist_fused = fused
 
 
 def training_branches(layer: Any, training: Any, yes: Callable[[], Any], no: Callable[[], Any]) -> Any:
-    """Returns the result of `yes` if the layer is being trained, otherwise that of `no`.
+    """Returns the result of `yes` if the layer is being trained, otherwise the result of `no`.
 
     Args:
         layer: a BatchNormalization; a frozen layer is not being trained.
@@ -151,7 +152,7 @@ def training_branches(layer: Any, training: Any, yes: Callable[[], Any], no: Cal
     training = layer._get_training_value(training)
     known = tf.get_static_value(training) if tf.is_tensor(training) else training
     if known is None and tf.is_tensor(training):
-        # Keras 2 traces a layer with an unknown phase when it only needs the shape of its outputs.
+        # To find the shape of a layer's outputs, Keras 2 traces the layer with an unknown `training`.
         return tf.cond(tf.cast(training, tf.bool), yes, no)
     return yes() if known else no()
 
@@ -162,7 +163,7 @@ def all_layers(model: Any) -> Iterable[Any]:
 
 
 def forget_traces(model: Any) -> None:
-    """Makes a compiled model trace its steps again."""
+    """Deletes the traced functions of a compiled model, so that Keras traces them again."""
     for name in ("train_function", "test_function", "predict_function", "train_tf_function"):
         if getattr(model, name, None) is not None:
             setattr(model, name, None)

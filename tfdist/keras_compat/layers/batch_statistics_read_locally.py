@@ -1,8 +1,8 @@
 """Mends Keras 2's evaluation, in which every replica normalizes by its own running statistics.
 
-BatchNormalization's statistics are averaged over replicas when they are read or saved. But evaluate and predict run on
-replicas, each of which reads its own copy: with N replicas, N different models are evaluated, and none of them is the
-model that is saved. With the mend, evaluation begins by giving every replica the average.
+In cross-replica context, BatchNormalization's statistics are averaged over replicas when they are read or saved. But
+evaluate and predict run on replicas, and each replica reads its own copy: with N replicas, N different models are
+evaluated, and none of them is the saved model. With the mend, every replica gets the average before evaluation.
 
 Source: BatchNormalization in Keras 2, whose statistics are ON_READ variables. No upstream issue is known.
 """

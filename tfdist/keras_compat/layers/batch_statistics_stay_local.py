@@ -1,12 +1,12 @@
 """Mends Keras 3's BatchNormalization, whose running statistics are never averaged over replicas.
 
-Its moving mean and variance are variables without aggregation: every replica updates its own copy, a read returns the
-copy of the first replica, and workers end with different models. Keras 2 averages them when they are read. With the
-mend Keras 3 does so too, and evaluation begins by giving every replica the average, so that the model that is evaluated
-is the model that would be saved. A replica without rows keeps its statistics unchanged; in stock Keras the mean of no
-rows makes them NaN.
+The moving mean and variance are variables without aggregation: every replica updates its own copy, a read returns the
+copy of the first replica, and workers end with different models. Keras 2 averages the copies when the variables are
+read. With the mend Keras 3 averages them too. Before evaluation every replica gets the average, so that the evaluated
+model is the model that would be saved. A replica without rows keeps its statistics; in stock Keras 3 they become NaN,
+because the mean of no rows is NaN.
 
-Source: BatchNormalization.build in Keras 3, and in Keras 2.15, which passes ON_READ and MEAN. No upstream issue is
+Source: BatchNormalization.build in Keras 3. Keras 2.15 passes ON_READ and MEAN in the same method. No upstream issue is
 known.
 """
 
@@ -89,11 +89,11 @@ def _on_read(next_creator: Callable, **kwargs: Any) -> Any:
 
 
 def averaging_first(stock: Callable, average: Callable[[Any], None]) -> Callable:
-    """Returns a method that gives every replica the same statistics and then makes a model's function.
+    """Returns a method that averages a model's statistics over replicas and then calls `stock`.
 
     Args:
         stock: the method of the model's class that makes its test or predict function.
-        average: gives every replica of a model the same statistics.
+        average: gives every replica of a given model the average statistics.
     """
 
     def make_function(self: Any, force: bool = False) -> Any:
@@ -114,7 +114,7 @@ MEND = Mend(
     versions=((3, 15), (3, 15)),
     defect_present=_defect_present,
     apply=_apply,
-    defect="running statistics of BatchNormalization stay on each replica, so that workers end with different "
-    "models; a replica without rows makes them NaN",
+    defect="running statistics of BatchNormalization are not averaged over replicas, so that workers end with "
+    "different models; on a replica without rows the statistics become NaN",
     rows=("BatchNormalization: running statistics averaged", "BatchNormalization where a replica gets no rows"),
 )

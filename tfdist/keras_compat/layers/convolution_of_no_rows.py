@@ -1,10 +1,10 @@
 """Mends convolutions on a replica that has no rows, on a CPU.
 
-For a batch without rows the kernels of oneDNN return the shape of the input instead of the shape of the output: the
-next layer fails, or a sum over replicas does. A replica has no rows if the last batch has fewer rows than there are
-replicas. With the mend such a replica convolves one row of zeros and removes that row from the outputs.
+For a batch without rows, the kernels of oneDNN return a tensor with the shape of the input instead of the shape of the
+output; the next layer, or a sum over replicas, then fails. A replica has no rows if the last batch has fewer rows than
+there are replicas. With the mend such a replica convolves one row of zeros and removes that row from the outputs.
 
-Source: MklConvOp in TensorFlow 2.15 and 2.21 with TF_ENABLE_ONEDNN_OPTS, the default. No upstream issue is known.
+Source: MklConvOp in TensorFlow 2.15 and 2.21 with TF_ENABLE_ONEDNN_OPTS=1 (the default). No upstream issue is known.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _LAYERS = tuple(
     )
     for rank in ranks
 )
-# Set while a mended call runs: a layer's call may call that of its base class, which is mended too.
+# Set while a mended `call` runs: this `call` may call the `call` of the base class, which is mended too.
 _inside = threading.local()
 
 
 def _defect_present() -> bool:
-    # The number of rows is unknown to the graph: otherwise TensorFlow folds the shape into a constant.
+    # The number of rows is not static in the graph: otherwise TensorFlow folds the shape into a constant.
     @tf.function(input_signature=[tf.TensorSpec([None, 2, 2, 1])])
     def channels(rows: tf.Tensor) -> tf.Tensor:
         return tf.shape(tf.nn.conv2d(rows, tf.ones([2, 2, 1, 2]), 1, "VALID"))[-1]
@@ -62,7 +62,7 @@ def _with_a_row(stock: Callable) -> Callable:
             zeros = tf.zeros(tf.concat([[1], tf.shape(inputs)[1:]], 0), inputs.dtype)
             return tf.concat([inputs, zeros], 0)
 
-        # The convolution is outside of the conditions, so that a replica that has rows copies nothing.
+        # The convolution is outside of tf.cond, so that a replica with rows copies nothing.
         rows = tf.cond(has_rows, lambda: tf.identity(inputs), one_row)
         rows.set_shape([None, *inputs.shape[1:]])
         _inside.a_call = True
@@ -93,7 +93,7 @@ MEND = Mend(
     versions=((2, 15), (3, 15)),
     defect_present=_defect_present,
     apply=_apply,
-    defect="on a CPU with oneDNN, a convolution on a replica without rows returns the shape of its input: the next "
-    "layer, or a sum over replicas, fails",
+    defect="on a CPU with oneDNN, a convolution on a replica without rows returns a tensor of the shape of its input: "
+    "the next layer, or a sum over replicas, fails",
     rows=(),
 )

@@ -1,9 +1,9 @@
 """Mends Keras 2's BatchNormalization on a replica that has no rows.
 
-With `synchronized=True` the statistics are those of the global batch, and yet a replica without rows does not update
-its copy, so that the average over replicas is wrong. On central storage a layer that is not synchronized takes the mean
-of no rows, which is NaN. With the mend a replica without rows updates its copy if the layer is synchronized, and
-otherwise leaves it unchanged.
+With `synchronized=True` the statistics are those of the global batch, but a replica without rows does not update its
+copy, so that the average over replicas is wrong. On central storage, a layer that is not synchronized takes the mean of
+no rows, which is NaN. With the mend, a replica without rows updates its copy if the layer is synchronized; otherwise
+the copy stays unchanged.
 
 Source: BatchNormalizationBase._support_zero_size_input in Keras 2. No upstream issue is known.
 """
@@ -50,6 +50,7 @@ MEND = Mend(
     versions=((2, 15), (2, 21)),
     defect_present=_defect_present,
     apply=_apply,
-    defect="a replica without rows does not update the running statistics of BatchNormalization, or makes them NaN",
+    defect="a replica without rows does not update the running statistics of BatchNormalization, or the statistics "
+    "become NaN",
     rows=("BatchNormalization where a replica gets no rows", "the same, uneven, a replica gets no rows"),
 )

@@ -1,4 +1,4 @@
-"""GlobalBatch: how many rows of the global batch one replica has, which decides the weight of its losses."""
+"""GlobalBatch: the number of rows of one replica and of all replicas, which determine the weight of losses."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _local = threading.local()
 
 @dataclasses.dataclass(frozen=True)
 class GlobalBatch:
-    """The number of rows that one replica, and all replicas together, have in a step.
+    """The number of rows in a step, of one replica and of all replicas together.
 
     Attributes:
         rows: float32 scalar, number of rows of this replica.
@@ -41,14 +41,14 @@ def rows_of(data: Any) -> tf.Tensor:
 
 
 def sum_over_replicas(value: tf.Tensor) -> tf.Tensor:
-    """Returns the sum of a value over all replicas, without a gradient; called in replica context."""
+    """Returns the sum of a value over all replicas, with gradients stopped; call it in replica context."""
     total = tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, tf.stop_gradient(value))
     return tf.stop_gradient(total)
 
 
 @contextlib.contextmanager
 def global_batch(data: Any) -> Iterator[GlobalBatch]:
-    """Makes `current_batch` return the global batch within the context, on this replica's thread; yields it.
+    """Makes `current_batch` return the global batch, within the context and on this thread; yields the global batch.
 
     Args:
         data: a replica's batch; its first tensor has as many rows as the batch.
@@ -60,7 +60,7 @@ def global_batch(data: Any) -> Iterator[GlobalBatch]:
 
 
 def current_batch() -> GlobalBatch | None:
-    """Returns the global batch that this replica's thread is working on; None if it is not known."""
+    """Returns the global batch of this replica's thread; None if the global batch is not known."""
     return getattr(_local, "batch", None)
 
 
@@ -70,7 +70,7 @@ def temporarily(local: threading.local, **values: Any) -> Iterator[None]:
 
     Args:
         local: the thread-local object.
-        **values: the attributes and their values; an attribute that does not exist is None afterwards.
+        **values: the attributes and their values; an attribute that did not exist before is None afterwards.
     """
     before = {name: getattr(local, name, None) for name in values}
     vars(local).update(values)

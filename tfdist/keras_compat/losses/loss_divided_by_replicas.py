@@ -1,8 +1,8 @@
-"""Mends Keras 3's losses, which weigh every replica alike, however many rows it has.
+"""Mends Keras 3's losses, which give every replica the same weight, whatever its number of rows.
 
 Stock Keras multiplies the mean over a replica's rows by 1 / number of replicas. The sum over replicas is the mean over
 the global batch only if all replicas have equally many rows, equally many unmasked steps, and weights of the same sum.
-The mend multiplies by the replica's share of the divisor that one device would use.
+The mend multiplies the mean by the replica's share of the divisor that a single device would use.
 
 Source: `scale_loss_for_distribution` in Keras 3's losses/loss.py. No upstream issue is known.
 """
@@ -42,7 +42,7 @@ def _scale(stock: Callable) -> Callable:
 def _unscale(stock: Callable) -> Callable:
     def unscale_loss_for_distribution(value: Any) -> Any:
         batch = current_batch()
-        # Without a static number of rows, Keras averages the loss of a single output over replicas without weights.
+        # If the number of rows is not static, the metric of an output's loss averages over replicas without weights.
         if batch is None or getattr(_local, "unweighted", False):
             return stock(value)
         return tf.math.divide_no_nan(value, tf.cast(batch.share, value.dtype))
@@ -85,7 +85,7 @@ def _compile_loss_call(stock: Callable) -> Callable:
     return call
 
 
-def _step_that_knows_its_batch(stock: Callable) -> Callable:
+def _with_global_batch(stock: Callable) -> Callable:
     def make_function(self: Any, step_function: Callable) -> Any:
         if self._distribute_strategy is None or self._distribute_strategy.num_replicas_in_sync == 1:
             return stock(self, step_function)
@@ -108,7 +108,7 @@ def _apply() -> None:
     loss.scale_loss_for_distribution = _scale(loss.scale_loss_for_distribution)
     loss.unscale_loss_for_distribution = _unscale(loss.unscale_loss_for_distribution)
     CompileLoss.call = _compile_loss_call(CompileLoss.call)
-    TensorFlowTrainer._make_function = _step_that_knows_its_batch(TensorFlowTrainer._make_function)
+    TensorFlowTrainer._make_function = _with_global_batch(TensorFlowTrainer._make_function)
 
 
 MEND = Mend(
@@ -119,8 +119,8 @@ MEND = Mend(
     versions=((3, 15), (3, 15)),
     defect_present=_defect_present,
     apply=_apply,
-    defect="losses weigh every replica alike, however many rows, unmasked steps or weights it has: wrong on an "
-    "uneven batch",
+    defect="losses give every replica the same weight, whatever its number of rows, its unmasked steps and its sample "
+    "weights: the loss of an uneven batch is wrong",
     rows=(
         "last batch smaller than the rest",
         "last batch of 3 rows",

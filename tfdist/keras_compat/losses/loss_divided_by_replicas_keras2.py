@@ -1,8 +1,9 @@
-"""Mends Keras 2's losses, which weigh every replica alike, however many rows it has.
+"""Mends Keras 2's losses, which give every replica the same weight, whatever its number of rows.
 
 As in Keras 3 (see loss_divided_by_replicas), stock Keras multiplies the mean over a replica's rows by 1 / number of
 replicas. The sum over replicas is the mean over the global batch only if all replicas have equally many rows and
-equally many unmasked steps. The mend multiplies by the replica's share of the divisor that one device would use.
+equally many unmasked steps. The mend multiplies the mean by the replica's share of the divisor that a single device
+would use.
 
 Source: LossesContainer in Keras 2's engine/compile_utils.py. No upstream issue is known.
 """
@@ -44,8 +45,8 @@ def _loss_of_container(stock: Callable) -> Callable:
         )
         columns = zip(targets, flat, weights, self._losses, self._loss_weights, self._per_output_metrics, strict=True)
         with global_batch([target for target in targets if target is not None] or flat) as batch:
-            # A Mean metric averages over replicas: each part times the number of replicas averages to the sum of the
-            # parts, and total / replicas as the weight makes the batch count with all of its rows.
+            # A Mean metric averages over replicas. The average of part * replicas is the sum of the parts. With the
+            # weight total / replicas on each replica, the batch has the weight of all of its rows.
             replicas = tf.distribute.get_replica_context().num_replicas_in_sync
             counted = batch.total / replicas
             parts = []
@@ -78,8 +79,8 @@ def _apply_valid_mask(stock: Callable) -> Callable:
         weights = stock(losses, sw, mask, reduction)
         if mask is None or batch is None or reduction not in ("auto", "sum_over_batch_size"):
             return weights
-        # The loss will be multiplied by the replica's share of the rows, and has to be multiplied by its share of the
-        # unmasked entries instead.
+        # The caller multiplies the loss by the replica's share of the rows. The correct factor is the replica's share
+        # of the unmasked entries, so that the weights are multiplied by the quotient of the two shares.
         valid = tf.reduce_sum(tf.cast(mask, tf.float32))
         share = tf.math.divide_no_nan(valid, sum_over_replicas(valid))
         return tf.math.multiply_no_nan(weights, tf.cast(tf.math.divide_no_nan(share, batch.share), weights.dtype))
@@ -101,7 +102,8 @@ MEND = Mend(
     versions=((2, 15), (2, 21)),
     defect_present=_defect_present,
     apply=_apply,
-    defect="losses weigh every replica alike, however many rows or unmasked steps it has: wrong on an uneven batch",
+    defect="losses give every replica the same weight, whatever its number of rows and unmasked steps: the loss of an "
+    "uneven batch is wrong",
     rows=(
         "last batch smaller than the rest",
         "last batch of 3 rows",

@@ -1,9 +1,9 @@
 """Mends Keras 3's list of a layer's losses, which all replicas share while a step is traced.
 
-TensorFlow traces one replica up to a point where replicas need each other (a sum over replicas in synchronized batch
-normalization, a metric on central storage), then the next replica up to the same point. A replica that begins its
-forward pass clears the list of losses, and a replica that continues its own finds the losses of another in the list.
-The mend gives each replica a list of its own.
+TensorFlow traces one replica up to a point at which replicas communicate (a sum over replicas in synchronized batch
+normalization, a metric on central storage), then the next replica up to the same point. The forward pass of each
+replica first clears the list of losses. When the first replica continues, the list therefore holds the losses of
+another replica. The mend gives each replica its own list.
 
 Source: Layer.add_loss in Keras 3's layers/layer.py. No upstream issue is known.
 """
@@ -17,7 +17,7 @@ from typing import Any
 from tfdist.keras_compat.mend import Mend
 from tfdist.keras_compat.replicas import on_several_replicas
 
-# Each replica is traced on a thread of its own, so that its losses are dropped with the thread.
+# Each replica is traced on its own thread. The lists of a replica are deleted when that thread ends.
 _local = threading.local()
 
 
@@ -55,6 +55,7 @@ MEND = Mend(
     versions=((3, 15), (3, 15)),
     defect_present=_defect_present,
     apply=_apply,
-    defect="replicas share one list of `add_loss` while a step is traced: a replica trains on the losses of another",
+    defect="replicas share the list of `add_loss` losses while a step is traced: a replica trains on the losses of "
+    "another replica",
     rows=("add_loss beside synchronized BatchNormalization, where replicas meet in the forward pass",),
 )

@@ -1,1 +1,1 @@
-"""Optimizers of either Keras: the base of tfdist's own, DistributedOptimizer's adapters, and mends."""
+"""Optimizers for Keras 2 and 3: base class of tfdist's optimizers, adapters of DistributedOptimizer, and mends."""

@@ -1,8 +1,8 @@
 """Attaches a GradientHook to an optimizer of the Keras in use.
 
-The optimizer keeps its class: methods of this one object are replaced by callable objects, which are attributes of the
-object. A wrapper class would not do, since `compile`, loss scaling and saving ask for an optimizer of Keras by its
-class, and a file that names a class of tfdist could not be read without tfdist.
+The optimizer keeps its class. Some methods of the optimizer are replaced by callable objects, as attributes of this
+optimizer only. A wrapper class is not used, because `compile`, loss scaling and saving check that an optimizer has a
+Keras class, and because a file that names a class of tfdist could not be loaded without tfdist.
 """
 
 from __future__ import annotations
@@ -19,39 +19,41 @@ from tfdist.keras_compat.version import keras_in_use
 
 
 def attach(optimizer: Any, hook: GradientHook) -> Any:
-    """Sends the gradients of an optimizer through the hook from now on; returns the optimizer.
+    """Makes an optimizer pass its gradients to a hook before each update; returns the optimizer.
 
     Args:
-        optimizer: of the Keras in use, built or not. A LossScaleOptimizer unscales gradients itself, and the optimizer
-            that it wraps gets the hook.
-        hook: called before the update.
+        optimizer: an optimizer of the Keras in use, built or not. For a LossScaleOptimizer, which unscales gradients
+            itself, the hook is attached to the optimizer inside of it.
+        hook: the hook, which is called before each update.
 
     Raises:
-        ValueError: if this is no optimizer of the Keras in use, and if it has a hook.
+        ValueError: if the object is not an optimizer of the Keras in use, or if the optimizer has a hook already.
     """
     check_optimizer(optimizer)
     inner = getattr(optimizer, "inner_optimizer", None)
     if inner is not None:
         attach(inner, hook)
-        # A copy of the whole would otherwise be made from the options of both, which say nothing of the hook.
+        # Otherwise a copy would be made from the configs of the two optimizers, which do not contain the hook.
         object.__setattr__(optimizer, "__reduce_ex__", Reduce(optimizer))
         return optimizer
     if hook_of(optimizer) is not None:
-        raise ValueError("expected an optimizer that is not distributed yet, received one that is; wrap it once.")
+        raise ValueError(
+            "expected an optimizer that is not distributed yet, received a distributed optimizer; wrap it only once."
+        )
     optimizer._tfdist_hook = hook
     is_keras2 = not keras_in_use().is_keras3
     if is_keras2 and not isinstance(optimizer, tf.keras.optimizers.Optimizer):
-        # Keras 2's legacy optimizers track none of their attributes, so that checkpoints would leave the hook out.
+        # Keras 2's legacy optimizers do not track their attributes: checkpoints would not contain the hook.
         optimizer._track_trackable(hook, "_tfdist_hook", overwrite=True)
     replacements = keras2.methods_of(optimizer) if is_keras2 else keras3.methods_of(optimizer)
     for name, method in {**replacements, "__reduce_ex__": Reduce(optimizer)}.items():
-        # Past the optimizer's own __setattr__, which would track it.
+        # object.__setattr__, because the optimizer's own __setattr__ would track the method.
         object.__setattr__(optimizer, name, method)
     return optimizer
 
 
 def check_optimizer(optimizer: Any) -> None:
-    """Raises ValueError if an object is no optimizer of the Keras in use.
+    """Raises ValueError if an object is not an optimizer of the Keras in use.
 
     Args:
         optimizer: any object.
@@ -68,17 +70,19 @@ def check_optimizer(optimizer: Any) -> None:
 
 
 class Reduce:
-    """Pickles and deep-copies an optimizer with its hook: by its options, as Keras 3 does, without slots and residuals.
+    """Pickles and deep-copies an optimizer with its hook.
+
+    As in Keras 3, a copy has the options of the optimizer. Slots, and residuals of the hook, are not copied.
 
     Args:
-        optimizer: that has a hook.
+        optimizer: an optimizer that has a hook.
     """
 
     def __init__(self, optimizer: Any) -> None:
         self._optimizer = optimizer
 
     def __call__(self, protocol: Any) -> tuple[Any, ...]:
-        """Returns a function and the arguments with which it makes an equal optimizer, as pickle expects."""
+        """Returns a function that makes an equal optimizer, and the arguments of the function, as pickle expects."""
         hook = hook_of(self._optimizer)
         assert hook is not None
         return _rebuilt, (type(self._optimizer), self._optimizer.get_config(), hook.path.asked, hook.passes)

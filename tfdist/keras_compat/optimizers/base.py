@@ -17,9 +17,9 @@ def variable_path(variable: Any) -> str:
 
 
 def held_variable(variable: Any) -> Any:
-    """Returns the variable of TensorFlow that a variable of Keras 3 holds; other variables as they are."""
+    """Returns the tf.Variable of a Keras 3 variable; returns other variables unchanged."""
     held = getattr(variable, "value", variable)
-    # A variable of TensorFlow has a method named `value`.
+    # `value` is a property of a Keras 3 variable, but a method of a tf.Variable.
     return variable if callable(held) else held
 
 
@@ -30,13 +30,13 @@ def is_shard(variable: Any) -> bool:
 
 
 def compute_dtype(variable: Any) -> tf.DType:
-    """Returns the dtype in which a variable's step is computed: float32 for smaller floats."""
+    """Returns the dtype in which the step of a variable is computed: its own dtype, or float32 for smaller floats."""
     dtype = tf.as_dtype(getattr(variable, "true_dtype", variable.dtype))
     return dtype if dtype.size >= tf.float32.size else tf.float32
 
 
 def _slot_name(variable: Any, name: str) -> str:
-    """Returns the name that the Keras in use gives to a variable's slot."""
+    """Returns the name that the Keras in use gives to a slot of a variable."""
     if keras_in_use().is_keras3:
         return f"{variable_path(variable).replace('/', '_')}_{name}"
     return f"{name}/{variable._shared_name}"
@@ -51,21 +51,21 @@ def _of_this_keras(config: dict[str, Any]) -> dict[str, Any]:
         value = ours.pop(name, None)
         if value is not None:
             raise ValueError(
-                f"expected no {name} in a config, received {value}, which optimizers of Keras 2 do not have; "
-                "read it with Keras 3."
+                f"expected no {name} in a config, received {value}; load the config with Keras 3, since optimizers of "
+                f"Keras 2 have no {name}."
             )
     return ours
 
 
 class OptimizerBase(tf.keras.optimizers.Optimizer):
-    """The Optimizer of the Keras in use, with the same way to make slots and to update a variable in each Keras.
+    """Optimizer of the Keras in use, with one interface for slots and updates in Keras 2 and Keras 3.
 
-    A subclass names its `SLOTS` and implements in `update_variable` the step of one variable.
+    A subclass lists the names of its slots in `SLOTS`, and implements the step of one variable in `update_variable`.
 
     Args:
         learning_rate: a number or a LearningRateSchedule.
-        name: of the optimizer.
-        **options: of the Optimizer of the Keras in use, such as clipnorm or use_ema.
+        name: name of the optimizer.
+        **options: options of the Optimizer of the Keras in use, such as clipnorm or use_ema.
     """
 
     SLOTS: tuple[str, ...] = ()
@@ -106,7 +106,7 @@ class OptimizerBase(tf.keras.optimizers.Optimizer):
         return bool(self.built if keras_in_use().is_keras3 else getattr(self, "_built", False))
 
     def _add_slot(self, variable: Any, name: str) -> Any:
-        """Makes a slot, of the dtype in which the step is computed: a small float would lose digits of the step."""
+        """Makes a slot of the dtype in which the step is computed, because a smaller float would lose digits."""
         dtype = compute_dtype(variable)
         if tf.as_dtype(getattr(variable, "true_dtype", variable.dtype)) == dtype:
             return self.add_variable_from_reference(variable, name)
@@ -114,7 +114,7 @@ class OptimizerBase(tf.keras.optimizers.Optimizer):
             return self.add_variable(shape=variable.shape, dtype=dtype.name, name=_slot_name(variable, name))
 
     def check_variables(self, variables: list[Any], paths: list[str]) -> None:
-        """Called with all variables and their paths before any slot is made; a subclass may refuse them."""
+        """Does nothing; a subclass may raise ValueError for some variables. Called before any slot is made."""
 
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any = None) -> None:
         """Updates one variable; Keras calls it on the device that holds the variable."""
@@ -127,16 +127,16 @@ class OptimizerBase(tf.keras.optimizers.Optimizer):
             learning_rate = self.learning_rate
         dtype = compute_dtype(variable)
         shared = self._shared[dtype] if dtype in self._shared else self.prepare_step(dtype, learning_rate)
-        # Conversion adds up the slices of a row, so that the step is that of a dense gradient.
+        # The conversion adds up slices of the same row, so that the step is the step of a dense gradient.
         gradient = tf.cast(tf.convert_to_tensor(gradient), dtype)
         self.update_variable(index, gradient, variable, slots, shared)
 
     def prepare_step(self, dtype: tf.DType, learning_rate: Any) -> Any:
-        """Computes once the values that all variables share in a step.
+        """Returns the values that all variables of one dtype share in a step.
 
         Args:
-            dtype: in which the step of the variables is computed.
-            learning_rate: of this step.
+            dtype: dtype in which the step of the variables is computed.
+            learning_rate: learning rate of this step.
         """
         return tf.cast(tf.convert_to_tensor(learning_rate), dtype)
 
@@ -144,21 +144,21 @@ class OptimizerBase(tf.keras.optimizers.Optimizer):
         """Makes one step of one variable.
 
         Args:
-            index: of the variable among all variables.
-            gradient: dense, of the variable's shape, and of the dtype in which the step is computed.
-            variable: to assign to.
-            slots: of the variable, in the order of SLOTS.
+            index: index of the variable among all variables.
+            gradient: dense gradient, of the variable's shape, and of the dtype in which the step is computed.
+            variable: variable to update.
+            slots: slots of the variable, in the order of SLOTS.
             shared: the values that prepare_step returned for that dtype.
         """
         raise NotImplementedError
 
     def _backend_update_step(self, grads: Any, trainable_variables: Any, learning_rate: Any) -> None:
-        """Keras 3's update of all variables."""
+        """Updates all variables; the method of Keras 3."""
         with self._sharing(trainable_variables, learning_rate):
             super()._backend_update_step(grads, trainable_variables, learning_rate)
 
     def _internal_apply_gradients(self, grads_and_vars: Any) -> Any:
-        """Keras 2's update of all variables."""
+        """Updates all variables; the method of Keras 2."""
         grads_and_vars = list(grads_and_vars)
         with self._sharing([variable for _, variable in grads_and_vars], self.learning_rate):
             return super()._internal_apply_gradients(grads_and_vars)
@@ -166,22 +166,22 @@ class OptimizerBase(tf.keras.optimizers.Optimizer):
     @contextlib.contextmanager
     def _sharing(self, variables: Any, learning_rate: Any) -> Iterator[None]:
         if not keras_in_use().is_keras3 and self.jit_compile:
-            # Keras 2 compiles the step of each variable once: it would use the tensors of the first step for ever.
+            # Keras 2 compiles the step of a variable once; the compiled code would keep the tensors of the first step.
             yield
             return
         self._share({dtype: self.prepare_step(dtype, learning_rate) for dtype in {compute_dtype(v) for v in variables}})
         try:
             yield
         finally:
-            # Another graph cannot use the tensors of this one.
+            # Another graph cannot use the tensors of this graph.
             self._share({})
 
     def _share(self, tensors: dict[tf.DType, Any]) -> None:
-        # object.__setattr__, since Keras and checkpoints track attributes that are set in the usual way.
+        # object.__setattr__, because Keras and checkpoints track attributes that are set in the usual manner.
         object.__setattr__(self, "_shared", tensors)
 
     def _clip_gradients(self, grads: Any) -> Any:
-        """Clips the sum of the slices of each row, not each slice."""
+        """Clips a sparse gradient by the sum of the slices of each row, not slice by slice."""
         clips = any(getattr(self, name, None) for name in ("clipnorm", "global_clipnorm", "clipvalue"))
         return super()._clip_gradients(
             [tf.convert_to_tensor(g) if clips and isinstance(g, tf.IndexedSlices) else g for g in grads]
@@ -192,7 +192,7 @@ class OptimizerBase(tf.keras.optimizers.Optimizer):
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Any:
-        """Returns the optimizer of a config, of either Keras.
+        """Returns the optimizer that a config of Keras 2 or Keras 3 describes.
 
         Raises:
             ValueError: for an option that the Keras in use does not have.

@@ -1,9 +1,9 @@
-"""Mends compile, which knows nothing of the compression that a strategy was made with.
+"""Mends compile, which ignores the compression that a strategy was made with.
 
-DistributedOptimizer compresses gradients. With any other optimizer TensorFlow would send them as they are, in silence.
-So `compile` turns the optimizer into a DistributedOptimizer if the model's strategy was made with compression. A loop
-of the user's own that uses another optimizer is refused at its first step: with Keras 3 by
-gradients_used_before_the_sum, with Keras 2 here.
+Only DistributedOptimizer compresses gradients. With any other optimizer TensorFlow would silently send uncompressed
+gradients. With the mend, `compile` turns the optimizer into a DistributedOptimizer if the model's strategy was made
+with compression. A custom training loop with another optimizer raises an error at its first step. In Keras 3 this check
+is part of the mend gradients_used_before_the_sum, in Keras 2 of this mend.
 
 Source: compression is an option of tfdist, so that there is no upstream issue.
 """
@@ -48,7 +48,7 @@ def _wrapping_the_optimizer(stock: Callable) -> Callable:
             if optimizer is not None and _compresses(strategy) and hook_of(optimizer) is None:
                 attach(optimizer, GradientHook(None, 1))
                 get_logger().info(
-                    "compile: the gradients of %s are compressed with %s, as the strategy was asked to",
+                    "compile: the gradients of %s are compressed with %s, the compression of the strategy",
                     type(optimizer).__name__,
                     all_reduce_of(strategy).compressor,
                 )
@@ -59,7 +59,7 @@ def _wrapping_the_optimizer(stock: Callable) -> Callable:
 
 def _refusing_lost_compression(stock: Callable) -> Callable:
     def aggregate(self: Any, grads_and_vars: Any) -> Any:
-        # A DistributedOptimizer has a method of its own instead of this one.
+        # Only other optimizers call this method: DistributedOptimizer replaces it.
         refuse_lost_compression(tf.distribute.get_strategy(), type(self).__name__)
         return stock(self, grads_and_vars)
 
@@ -74,7 +74,7 @@ MEND = Mend(
     versions=((2, 15), (3, 15)),
     defect_present=_defect_present,
     apply=_apply,
-    defect="compile knows nothing of the compression that a strategy was made with: gradients are sent as they are",
+    defect="`compile` ignores the compression that a strategy was made with: gradients are sent uncompressed",
     rows=(),
     needed_by=_compresses,
 )

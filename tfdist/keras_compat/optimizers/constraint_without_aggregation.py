@@ -1,7 +1,8 @@
-"""Mends Keras 2's constraints on central storage, which assign a weight that TensorFlow does not let replicas assign.
+"""Mends Keras 2's constraints on weights on central storage, which fail because replicas cannot assign weights.
 
 Weights have no aggregation, so that TensorFlow refuses to assign `constraint(weight)` on a replica. All replicas
-compute the same value from the only copy of the weight. With the mend the first replica's value is kept.
+compute the same value, because there is only one copy of the weight. With the mend the value of the first replica is
+assigned.
 
 Source: Optimizer.apply_gradients in Keras 2. No upstream issue is known.
 """

@@ -1,9 +1,9 @@
 """Mends Keras 3's optimizers, which use a replica's own gradient before the sum over replicas.
 
-Clipping sees the gradient of one replica. LossScaleOptimizer looks for infinities on the first replica alone, and
-writes the infinity of another replica into the weights. With the mend the order is that of one device: sum, unscale,
-check that the sums are finite, clip, update. Conditions at run time (accumulation, a skipped step, weights overwritten
-by their average) are evaluated once, in cross-replica context: `merge_call` inside of a condition fails
+Each replica clips its own gradient. LossScaleOptimizer checks only the first replica for infinities, and an infinity of
+another replica gets into the weights. With the mend the order is the order of one device: sum, unscale, check that the
+sums are finite, clip, update. Conditions at run time (accumulation, a skipped step, weights overwritten by their
+average) are evaluated once, in cross-replica context, because `merge_call` inside of tf.cond fails
 (keras-team/keras#20582).
 
 Source: BaseOptimizer.apply, TFOptimizer._backend_update_step and LossScaleOptimizer._tf_apply. No upstream issue is
@@ -55,7 +55,7 @@ def _apply_summed(stock: Callable) -> Callable:
 
 
 def _scaled_apply(self: Any, grads: Any, trainable_variables: Any = None) -> None:
-    """LossScaleOptimizer's update with gradients that are summed: either all replicas skip the step or none does."""
+    """Updates a LossScaleOptimizer with summed gradients: either all replicas skip the step, or no replica does."""
     if not is_summed():
         self._tfdist_stock_tf_apply(grads, trainable_variables)
         return
@@ -87,7 +87,7 @@ def _update_if_finite(strategy: Any, optimizer: Any, finite: Any, grads: Any, va
         due = tf.equal(tf.convert_to_tensor(optimizer.step_counter), optimizer.dynamic_growth_steps - 1)
         tf.cond(due, grow, count)
 
-    # `finite` is equal on all replicas, since the sums are.
+    # `finite` is equal on all replicas, because the sums are equal.
     tf.cond(finite, update_and_count, optimizer._stateful_handle_non_finite_grads)
 
 
@@ -173,7 +173,7 @@ MEND = Mend(
     versions=((3, 15), (3, 15)),
     defect_present=_defect_present,
     apply=_apply,
-    defect="gradients are clipped, checked for infinities and averaged over time before the sum over replicas; "
+    defect="gradients are clipped, checked for infinities and accumulated before the sum over replicas; "
     "`gradient_accumulation_steps` and moving averages of weights fail",
     rows=(
         "clipvalue",

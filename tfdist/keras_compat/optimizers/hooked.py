@@ -1,4 +1,4 @@
-"""hook_of: the GradientHook of an optimizer, for everything that has to know whether there is one."""
+"""hook_of: finds the GradientHook that is attached to an optimizer."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from tfdist.allreduce.hook import GradientHook
 
 
 def hook_of(optimizer: Any) -> GradientHook | None:
-    """Returns the hook of an optimizer, or of the optimizer that a LossScaleOptimizer wraps; None if there is none.
+    """Returns the hook of an optimizer, or of the optimizer that a LossScaleOptimizer wraps; None if there is no hook.
 
     Args:
-        optimizer: of the Keras in use.
+        optimizer: an optimizer of the Keras in use.
     """
     found = getattr(optimizer, "_tfdist_hook", None)
     inner = getattr(optimizer, "inner_optimizer", None)

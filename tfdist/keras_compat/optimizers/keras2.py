@@ -1,4 +1,4 @@
-"""The adapters of Keras 2: the hook takes the place of aggregation, which comes before clipping and the update."""
+"""Adapters for Keras 2: the hook replaces the sum over replicas, which comes before clipping and the update."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from tfdist.keras_compat.optimizers.hooked import hook_of
 
 
 def methods_of(optimizer: Any) -> dict[str, Any]:
-    """Returns the methods that replace those of an optimizer with a hook, by name.
+    """Returns the methods that replace methods of an optimizer with a hook, by name.
 
     Args:
-        optimizer: of Keras 2, or one of its legacy optimizers; TensorFlow Addons' are among these.
+        optimizer: an optimizer of Keras 2, or a legacy optimizer such as those of TensorFlow Addons.
     """
     if isinstance(optimizer, tf.keras.optimizers.Optimizer):
         who, instead = "where a LossScaleOptimizer of Keras 2 sums the gradients", "use mixed_bfloat16"
@@ -26,19 +26,19 @@ def methods_of(optimizer: Any) -> dict[str, Any]:
 
 
 class Aggregate:
-    """Optimizer.aggregate_gradients of one optimizer with a hook. It cannot put the update off to a later pass.
+    """Replaces aggregate_gradients of an optimizer with a hook. It cannot postpone the update to a later pass.
 
     Args:
-        optimizer: of Keras 2.
-        who: which caller cannot accumulate, for the message.
-        instead: what to do instead of accumulating, for the message.
+        optimizer: an optimizer of Keras 2.
+        who: the case in which gradients cannot be accumulated, for the error message.
+        instead: an alternative to accumulation, for the error message.
     """
 
     def __init__(self, optimizer: Any, *, who: str, instead: str) -> None:
         self._optimizer, self._who, self._instead = optimizer, who, instead
 
     def __call__(self, grads_and_vars: Any) -> list[tuple[Any, Any]]:
-        """Returns the sums over replicas beside their variables."""
+        """Returns pairs of a gradient, summed over replicas, and its variable."""
         hook = _hook(self._optimizer)
         if hook.accumulation is not None:
             raise ValueError(
@@ -50,10 +50,10 @@ class Aggregate:
 
 
 class ApplyGradients:
-    """Optimizer.apply_gradients of one optimizer with a hook that accumulates.
+    """Replaces apply_gradients of an optimizer with a hook, which may accumulate gradients.
 
     Args:
-        optimizer: of Keras 2.
+        optimizer: an optimizer of Keras 2.
     """
 
     def __init__(self, optimizer: Any) -> None:
@@ -62,7 +62,7 @@ class ApplyGradients:
     def __call__(
         self, grads_and_vars: Any, name: Any = None, skip_gradients_aggregation: bool = False, **options: Any
     ) -> Any:
-        """See Keras; puts the update off until the last pass."""
+        """Updates the variables as in Keras; with accumulation, only at the last pass."""
         optimizer, hook = self._optimizer, _hook(self._optimizer)
         stock = functools.partial(type(optimizer).apply_gradients, optimizer)
         summed_already = skip_gradients_aggregation or not options.get("experimental_aggregate_gradients", True)

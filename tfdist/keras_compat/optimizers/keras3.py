@@ -1,4 +1,4 @@
-"""The adapter of Keras 3: the hook comes before `apply`, so that unscaling, clipping and the update see sums."""
+"""Adapter for Keras 3: the hook runs before `apply`, so that gradients are unscaled and clipped after the sum."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from tfdist.keras_compat.optimizers.summed_gradients import is_summed, summed
 
 
 def methods_of(optimizer: Any) -> dict[str, Any]:
-    """Returns the methods that replace those of an optimizer with a hook, by name.
+    """Returns the methods that replace methods of an optimizer with a hook, by name.
 
     Args:
-        optimizer: of Keras 3.
+        optimizer: an optimizer of Keras 3.
     """
     return {"apply": Apply(optimizer)}
 
 
 class Apply:
-    """BaseOptimizer.apply of one optimizer with a hook.
+    """Replaces `apply` of an optimizer with a hook.
 
     Args:
-        optimizer: of Keras 3.
+        optimizer: an optimizer of Keras 3.
     """
 
     def __init__(self, optimizer: Any) -> None:
         self._optimizer = optimizer
 
     def __call__(self, grads: Any, trainable_variables: Any = None) -> Any:
-        """See Keras; sums over replicas unless the gradients are sums already."""
+        """Updates the variables as in Keras; first sums the gradients over replicas, unless they are sums already."""
         stock = functools.partial(type(self._optimizer).apply, self._optimizer)
         if is_summed() or not len(grads):
             return stock(grads, trainable_variables)
@@ -43,14 +43,14 @@ class Apply:
 
 
 def apply_with_hook(optimizer: Any, hook: GradientHook, stock: Callable, grads: Any, trainable_variables: Any) -> Any:
-    """Runs the hook and, with the sums, the optimizer's own `apply`.
+    """Runs the hook, then calls the optimizer's own `apply` with the sums.
 
     Args:
-        optimizer: that has the hook, or a LossScaleOptimizer around it.
-        hook: of the optimizer.
+        optimizer: the optimizer that has the hook, or a LossScaleOptimizer around it.
+        hook: the hook of the optimizer.
         stock: the optimizer's own `apply`.
-        grads: of this replica.
-        trainable_variables: None for all variables that the optimizer was built with.
+        grads: gradients of this replica.
+        trainable_variables: variables to update; None for all variables that the optimizer was built with.
     """
     variables = None if trainable_variables is None else list(trainable_variables)
     if not optimizer.built and variables is not None:
@@ -72,11 +72,11 @@ def apply_with_hook(optimizer: Any, hook: GradientHook, stock: Callable, grads: 
 
 
 def build_once(optimizer: Any, variables: Sequence[Any]) -> None:
-    """Makes the variables of an optimizer once, not on each replica's thread, outside of a traced function.
+    """Builds an optimizer once for all replicas, outside of a traced function; call it in replica context.
 
     Args:
-        optimizer: of Keras 3; called in replica context.
-        variables: that the optimizer will update.
+        optimizer: an optimizer of Keras 3.
+        variables: the variables that the optimizer will update.
     """
 
     def across(strategy: Any) -> None:

@@ -1,7 +1,7 @@
-"""Mends Keras 2's schedules on central storage, which assign a learning rate that replicas may not assign.
+"""Mends Keras 2's learning-rate schedules on central storage, which fail because replicas cannot assign the rate.
 
-The variable of the learning rate has no aggregation. Every replica computes the same rate from the step. With the mend
-the first replica's rate is kept.
+The variable of the learning rate has no aggregation, so that TensorFlow refuses to assign the variable on a replica.
+Every replica computes the same rate from the step. With the mend the rate of the first replica is assigned.
 
 Source: _BaseOptimizer._compute_current_learning_rate in Keras 2. No upstream issue is known.
 """
@@ -44,6 +44,6 @@ MEND = Mend(
     versions=((2, 15), (2, 21)),
     defect_present=_defect_present,
     apply=_apply,
-    defect="schedules of the learning rate fail",
+    defect="learning-rate schedules fail",
     rows=(),
 )

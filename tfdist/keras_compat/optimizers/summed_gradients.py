@@ -1,4 +1,4 @@
-"""Whether an optimizer is given gradients of one replica or of the global batch, known for each replica's thread."""
+"""Records on each replica's thread whether the gradients of the replica have been summed over replicas."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def is_summed() -> bool:
 
 @contextlib.contextmanager
 def summed() -> Iterator[None]:
-    """Marks the gradients in the body, on this replica's thread, as gradients of the global batch."""
+    """Marks the gradients of this replica as summed over replicas, within the context."""
     _local.summed = getattr(_local, "summed", 0) + 1
     try:
         yield

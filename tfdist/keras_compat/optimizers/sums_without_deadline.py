@@ -1,8 +1,8 @@
 """Mends Keras 2's optimizers, whose sums of gradients over workers have no deadline.
 
 If a worker is alive but does not take part in a sum, the other workers wait for ever. With the mend, the sums of Keras
-2's optimizers have the deadline of their strategy, AllReduceOptions.timeout_seconds. The sums of Keras 3's optimizers
-and of DistributedOptimizer are made by tfdist and have the deadline without this mend.
+2's optimizers have the deadline of their strategy, AllReduceOptions.timeout_seconds. For Keras 3's optimizers and for
+DistributedOptimizer, tfdist itself computes the sums; these sums have the deadline without the mend.
 
 Source: all_reduce_sum_gradients in Keras 2, which sums without a timeout. tfdist/allreduce/deadline.py explains why
 TensorFlow's own timeout is not used. No upstream issue is known.
@@ -53,7 +53,7 @@ MEND = Mend(
     versions=((2, 15), (2, 21)),
     defect_present=_defect_present,
     apply=_apply,
-    defect="a sum of gradients waits for ever for a worker that is alive but takes no part in it",
+    defect="a sum of gradients waits for ever for a worker that is alive but does not take part",
     rows=(),
     needed_by=_needed_by,
 )

@@ -1,10 +1,10 @@
-"""Mends `.keras` files, which keep the class and the options of an optimizer, but not what DistributedOptimizer added.
+"""Mends `.keras` files, which keep the options of an optimizer, but not the options of DistributedOptimizer.
 
-A small file among the assets of the archive says how the optimizer was wrapped. With tfdist the optimizer is wrapped
-again when the model is loaded under a strategy of tfdist; Keras without tfdist reads the same archive and finds its own
-optimizer.
+The mend adds a small file with the options of DistributedOptimizer to the assets of the archive. If the model is loaded
+under a strategy of tfdist, the optimizer is wrapped again. Without tfdist, Keras loads the plain optimizer from the
+same archive.
 
-Source: Keras has no way to attach anything to an optimizer, so that there is no upstream issue.
+Source: Keras has no means to add data to a saved optimizer, so that there is no upstream issue.
 """
 
 from __future__ import annotations
@@ -58,14 +58,16 @@ def _load_assets(self: Any, directory: str | None) -> None:
     try:
         compression = compression_from_description(content["compression"])
     except ValueError as error:
-        get_logger().warning("the optimizer of the file was a DistributedOptimizer; wrap it again: %s", error)
+        get_logger().warning(
+            "the optimizer was saved as a DistributedOptimizer with an unknown compression; wrap it again: %s", error
+        )
         return
     asked = AllReduceOptions(bytes_per_pack=content["bytes_per_pack"], compression=compression)
     hook = GradientHook(None if asked == AllReduceOptions() else asked, content["backward_passes_per_step"])
     if hook_of(self) is None:
         attach(self, hook)
     else:
-        # Wrapped by compile, with the strategy's options alone.
+        # `compile` has wrapped the optimizer, with only the options of the strategy.
         self._tfdist_hook = hook
 
 
@@ -77,6 +79,6 @@ MEND = Mend(
     versions=((2, 15), (3, 15)),
     defect_present=_defect_present,
     apply=_apply,
-    defect="a `.keras` file does not keep what DistributedOptimizer added to an optimizer",
+    defect="a `.keras` file does not keep the options of DistributedOptimizer",
     rows=(),
 )

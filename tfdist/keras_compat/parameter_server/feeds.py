@@ -1,7 +1,7 @@
-"""Feeds: where the steps on a parameter-server cluster get their batches from.
+"""Feeds: the sources of batches for the steps on a parameter-server cluster.
 
-There are two feeds. BatchFeed reads a plain dataset or arrays on the coordinator and sends each batch along with a
-step, so that each batch goes to exactly one worker. WorkerFeed lets every worker build and read a dataset of its own.
+There are two feeds. BatchFeed reads a plain dataset or arrays on the coordinator and sends each batch with a step,
+so that each batch goes to exactly one worker. WorkerFeed lets every worker build and read its own dataset.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class BatchFeed:
         self._batches: Iterator = iter(dataset)
 
     def schedule(self, step: StepFunction) -> tf.distribute.experimental.coordinator.RemoteValue | None:
-        """Schedules the step on the next batch and returns its future result; None if there is no batch left."""
+        """Schedules the step on the next batch and returns the step's future result; None if no batch is left."""
         batch = next(self._batches, None)
         if batch is None:
             return None
@@ -46,7 +46,7 @@ class BatchFeed:
 
 
 class WorkerFeed:
-    """Lets every worker read a dataset that it has built itself.
+    """Lets every worker read its own dataset.
 
     Args:
         dataset: from per_worker_dataset.
@@ -59,24 +59,24 @@ class WorkerFeed:
         self._exhausted: set[int] = set()
 
     def schedule(self, step: StepFunction) -> tf.distribute.experimental.coordinator.RemoteValue | None:
-        """Schedules the step on any free worker and returns its future result; None if all workers are out of data."""
+        """Schedules the step on any free worker and returns its future result; None if no worker has data left."""
         if len(self._exhausted) == self._num_workers:
             return None
         return step.coordinator.schedule(step.on_iterator, args=(self._iterator,))
 
     def outputs_of(self, fetched: Any) -> Any:
-        """Returns the outputs of a step, given its fetched result; None if its worker had no data left."""
+        """Returns the outputs of a step, given its fetched result; None if the worker had no data left."""
         has_data, worker, outputs = fetched
         if has_data:
             return outputs
         self._exhausted.add(int(worker))
-        # A worker without data answers at once: without a pause it would get step after step while others compute.
+        # A step without data ends at once. Without a pause, the worker would be given many steps while others compute.
         time.sleep(_EMPTY_POLL_SECONDS)
         return None
 
 
 def per_worker_dataset(dataset_fn: Callable, strategy: tf.distribute.Strategy, *, class_weight: Any = None) -> Any:
-    """Returns a dataset that every worker builds for itself.
+    """Returns a dataset of which every worker builds its own copy.
 
     The dataset is sharded by worker only if `dataset_fn` shards it.
 
@@ -87,11 +87,11 @@ def per_worker_dataset(dataset_fn: Callable, strategy: tf.distribute.Strategy, *
         class_weight: the class_weight that fit received.
 
     Raises:
-        ValueError: if there are class weights, which cannot be applied to a dataset that only the workers see.
+        ValueError: if there are class weights, because the coordinator cannot apply them to the data of the workers.
     """
     if class_weight is not None:
         raise ValueError(
-            "expected no class_weight with a dataset function, received one; "
+            "expected no class_weight with a dataset function, received class weights; "
             "let the dataset function yield sample weights."
         )
     num_workers, num_replicas = count_worker_tasks(strategy), strategy.num_replicas_in_sync
@@ -109,10 +109,10 @@ def per_worker_dataset(dataset_fn: Callable, strategy: tf.distribute.Strategy, *
 
 
 def undistributed(dataset: Any) -> Any:
-    """Returns the dataset that the coordinator reads in place of one that a parameter-server strategy has distributed.
+    """Returns the original of a dataset that a parameter-server strategy has distributed; the coordinator can read it.
 
     Args:
-        dataset: any data that fit, evaluate and predict take; data that is not distributed is returned unchanged.
+        dataset: any data that fit, evaluate and predict take. Data that is not distributed is returned unchanged.
     """
     dataset_fn = getattr(dataset, "tfdist_dataset_fn", None)
     if dataset_fn is not None:

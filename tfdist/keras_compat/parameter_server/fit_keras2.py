@@ -1,9 +1,9 @@
 """Mends fit and evaluate of Keras 2 on parameter servers, which fail on a finite dataset and on arrays.
 
-In stock Keras 2 a finite dataset ends in an OutOfRange error of the worker that is faster, every worker reads all of
-the data, arrays need steps_per_epoch, and the progress bar and batch callbacks are refused. With the mend, Keras's own
-loop gets a data handler whose iterator is a queue of steps under way, and a train function that takes the next finished
-step from that queue.
+In stock Keras 2 a finite dataset ends with an OutOfRange error on the fastest worker, every worker reads all of the
+data, arrays need steps_per_epoch, and the progress bar and batch callbacks are refused. The mend gives Keras's training
+loop a data handler whose iterator is a queue of scheduled steps, and a train function that returns the results of the
+next finished step in that queue.
 
 Source: _ClusterCoordinatorDataHandler in Keras 2's data_adapter.py, _disallow_batch_hooks_in_ps_strategy in its
 callbacks.py; upstream issue keras-team/keras#18624.
@@ -118,13 +118,13 @@ def _data_handler_class(data_adapter: Any) -> type:
                         break
                     if epoch > self._initial_epoch and self._adapter.should_recreate_iterator():
                         queue = self._queue()
-                    # No step is scheduled ahead beyond the end of the epoch.
+                    # Schedule no steps ahead beyond the end of the epoch.
                     queue.grant(self._inferred_steps)
                     yield epoch, queue
                     self._adapter.on_epoch_end()
 
         def sync(self) -> None:
-            """Returns at once: a step only counts once its result has arrived."""
+            """Does nothing: a step counts only after its result has arrived, so that no step is left to wait for."""
 
     return CoordinatedDataHandler
 
@@ -137,7 +137,7 @@ def _predict(stock: Callable) -> Callable:
         flag, strategy._should_use_with_coordinator = strategy._should_use_with_coordinator, True
         coordinated = _models.get(self)
         try:
-            # A callback may predict while fit is running. Keras 2 itself predicts on the coordinator.
+            # A callback may call predict while fit is running. The predict of Keras 2 runs on the coordinator.
             with coordinated.paused() if coordinated is not None else contextlib.nullcontext():
                 return _outside_of_scope(lambda: stock(self, undistributed(x), *args, **kwargs))
         finally:
@@ -147,17 +147,17 @@ def _predict(stock: Callable) -> Callable:
 
 
 def _outside_of_scope(function: Callable[[], Any]) -> Any:
-    """Returns the result of a function that is called outside of every strategy's scope, also from within fit."""
+    """Calls a function outside of every strategy's scope, even within fit, and returns the result."""
     if not tf.distribute.has_strategy():
         return function()
-    # A scope belongs to its thread and cannot be left before it ends; a new thread has none.
+    # A scope belongs to a thread, and the thread cannot suspend it. A new thread is in no scope.
     with concurrent.futures.ThreadPoolExecutor(1) as executor:
         return executor.submit(function).result()
 
 
 @contextlib.contextmanager
 def _on_workers(model: Any) -> Iterator[None]:
-    """Gives Keras's loop functions that run on workers, and switches off its own use of the coordinator."""
+    """Makes Keras's loop call functions that run on workers, and switches off Keras's own use of the coordinator."""
     coordinated = _models.setdefault(model, CoordinatedModel(model, _slots))
     if coordinated.is_open:
         yield
@@ -172,12 +172,13 @@ def _on_workers(model: Any) -> Iterator[None]:
             setattr(model, f"{kind}_function", function)
 
     def reset_metrics() -> None:
-        # A Keras 2 metric resets the variables that it has registered, which are not the tallies at its attributes.
+        # A Keras 2 metric resets the variables that it has registered, but not the tallies that replace them.
         stock_reset()
         coordinated.ledger().reset()
 
     with coordinated:
-        # Only Keras reads this flag, in order to refuse progress bars and batch callbacks and to use its own functions.
+        # Only Keras reads this flag. If it is True, Keras uses its own functions and refuses progress bars and batch
+        # callbacks.
         flag, strategy._should_use_with_coordinator = strategy._should_use_with_coordinator, False
         model.__dict__["reset_metrics"] = reset_metrics
         try:
@@ -192,7 +193,7 @@ def _refuse(model: Any) -> None:
     if model._pss_evaluation_shards:
         raise ValueError(
             f"expected compile(pss_evaluation_shards=0), received {model._pss_evaluation_shards!r}; leave "
-            "pss_evaluation_shards out, since evaluation reads every record once without it."
+            "pss_evaluation_shards out, since without it evaluation reads every record once."
         )
 
 

@@ -1,8 +1,8 @@
-"""Mends fit, evaluate and predict of Keras 3 on parameter servers, which do not support them.
+"""Mends fit, evaluate and predict of Keras 3, which do not support parameter servers.
 
-In stock Keras 3 all three fail there. With the mend, Keras's own loop gets an epoch iterator whose iterator is a queue
-of steps under way, and a train function that takes the next finished step from that queue. Predictions are computed on
-the coordinator, as in Keras 2.
+In stock Keras 3 all three methods fail under ParameterServerStrategy. The mend gives Keras's training loop an epoch
+iterator whose iterator is a queue of scheduled steps, and a train function that returns the results of the next
+finished step in that queue. Predictions are computed on the coordinator, as in Keras 2.
 
 Source: upstream issue keras-team/keras#18624.
 """
@@ -35,7 +35,7 @@ def _defect_present() -> bool:
 
 
 def _slots(model: Any) -> list[Slot]:
-    # Only sums can be added up over steps; other variables stay on the parameter server.
+    # Only variables that hold sums can be added up over steps; other variables stay on the parameter server.
     return [Slot(v, "_value") for metric in model.metrics for v in metric.variables if v.aggregation == "sum"]
 
 
@@ -111,7 +111,7 @@ def _epoch_iterator_class() -> type:
         def _enumerate_iterator(self) -> Iterator:
             for begin_step, end_step, queue in super()._enumerate_iterator():
                 if begin_step == 0:
-                    # No step is scheduled ahead beyond the end of the epoch.
+                    # Schedule no steps ahead beyond the end of the epoch.
                     queue.grant(self.steps_per_epoch)
                 yield begin_step, end_step, queue
 
@@ -141,9 +141,9 @@ def _make_function(stock: Callable, kind: str) -> Callable:
 
 
 def refuse_optimizer_options(optimizer: Any) -> None:
-    """Raises ValueError for options whose updates an optimizer makes in a condition.
+    """Raises ValueError for optimizer options that update variables inside of tf.cond.
 
-    Keras 3 fails to update variables of a parameter server in a condition.
+    Keras 3 fails to update variables of a parameter server inside of tf.cond.
 
     Args:
         optimizer: a Keras 3 optimizer, or a LossScaleOptimizer around it.
@@ -154,7 +154,7 @@ def refuse_optimizer_options(optimizer: Any) -> None:
         if value and (option != "ema_overwrite_frequency" or inner.use_ema):
             raise ValueError(
                 f"expected an optimizer without {option} for the strategy parameter_server, received {value!r}; leave "
-                f"{option} out, since Keras 3 fails to update variables of ps tasks in conditions "
+                f"{option} out, since Keras 3 fails to update variables of ps tasks inside of tf.cond "
                 "(keras-team/keras#20582)."
             )
 
@@ -165,8 +165,8 @@ def _predict(stock: Callable) -> Callable:
             return stock(self, x, *args, **kwargs)
         if tf.distribute.has_strategy():
             raise ValueError(
-                f"expected {stock.__name__}() outside of strategy.scope() on the strategy parameter_server, where it "
-                "runs on the coordinator, received a call inside the scope; move it out of the scope."
+                f"expected {stock.__name__}() to be called outside of strategy.scope() on the strategy "
+                "parameter_server, received a call inside of it; move the call out of the scope."
             )
         strategy, self._distribute_strategy = self._distribute_strategy, None
         try:

@@ -1,9 +1,9 @@
 """Keeps the metrics of a model on the coordinator while its steps run on the workers of a parameter-server cluster.
 
-Metric variables on a parameter server are read while other workers write them: a total that already includes a step and
-a count that does not yet give an accuracy above 1 (keras-team/keras#18624). With the ledger, each step computes what it
-would add to fresh metrics and returns that; the coordinator adds it to the running values. So metrics are exactly those
-of the finished steps, at every moment, and a step that is run twice because its worker was lost counts once.
+Metric variables on a parameter server may be read while workers write them. If the total includes a step that the
+count does not yet include, the accuracy may be above 1 (keras-team/keras#18624). With the ledger, each step updates
+metrics that start at 0 and returns their values; the coordinator adds these values to the running values. At any time,
+the metrics include exactly the finished steps. If a worker is lost and its step runs twice, the step counts once.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Tally:
     """A tensor that can be assigned to, eagerly or in a graph being traced; it replaces the tf.Variable of a metric.
 
     Args:
-        variable: the tf.Variable, or a Tally, whose dtype and shape the tally takes. Its value starts at 0.
+        variable: the tf.Variable or Tally whose dtype and shape the new tally has. The value of the tally starts at 0.
     """
 
     def __init__(self, variable: Any) -> None:
@@ -75,7 +75,7 @@ def _forward(name: str) -> Callable:
     return operator
 
 
-# A metric may compute with its variables as with tensors.
+# Metrics use their variables in arithmetic, as if the variables were tensors.
 for _name in sorted(tf.Tensor.OVERLOADABLE_OPERATORS - {"__eq__", "__ne__"}):
     setattr(Tally, _name, _forward(_name))
 
@@ -98,12 +98,12 @@ class Slot:
         return self.owner.__dict__[self.attribute]
 
     def put(self, value: Any) -> None:
-        """Sets the attribute without the owner's tracking of variables."""
+        """Sets the attribute and bypasses the owner's tracking of variables."""
         self.owner.__dict__[self.attribute] = value
 
     @property
     def key(self) -> tuple[int, str]:
-        """A value that two slots share only if they are the same attribute of the same object."""
+        """A key that is equal for two slots only if both are the same attribute of the same object."""
         return id(self.owner), self.attribute
 
 
@@ -111,7 +111,7 @@ class MetricLedger:
     """The metric variables of one model, and their running values on the coordinator.
 
     Args:
-        slots: where the metrics keep their variables.
+        slots: the attributes in which the metrics keep their variables.
     """
 
     def __init__(self, slots: Sequence[Slot]) -> None:
@@ -147,7 +147,7 @@ class MetricLedger:
 
     @contextlib.contextmanager
     def fresh(self) -> Iterator[list[Tally]]:
-        """Replaces the metrics' values by tallies that start at 0 while a step is traced, and yields the tallies."""
+        """Replaces the metrics' values by tallies that start at 0, while a step is traced; yields the tallies."""
         outer = [slot.value for slot in self._slots]
         inner = [Tally(value) for value in outer]
         for slot, tally in zip(self._slots, inner, strict=True):

@@ -16,13 +16,13 @@ from tfdist.keras_compat.parameter_server.step_queue import StepQueue
 
 
 class CoordinatedModel:
-    """The coordinator, the queues and the metric ledger of a model; a context in which fit and evaluate run.
+    """Context in which fit and evaluate of a model run; holds the model's coordinator, queues and metric ledger.
 
-    When the outermost context ends, the steps under way are waited for and the metrics' values are written back.
+    The end of the outermost context waits for the scheduled steps, and writes the metrics' values back to the ps tasks.
 
     Args:
         model: a Keras model made under a parameter-server strategy.
-        slots: returns where the metrics of a model keep their variables.
+        slots: returns the slots in which the metrics of a given model keep their variables.
 
     Attributes:
         coordinator: the cluster's ClusterCoordinator.
@@ -44,7 +44,7 @@ class CoordinatedModel:
         return self._depth > 0
 
     def ledger(self) -> MetricLedger:
-        """Returns the open ledger of the metrics that the model has now."""
+        """Returns the ledger of the model's present metrics, opened."""
         slots = self._slots(self._model())
         if not self._ledger.covers(slots):
             self._ledger.close()
@@ -56,7 +56,7 @@ class CoordinatedModel:
         """Returns a queue that runs a step on the batches of an iterator.
 
         Args:
-            iterator: an iterator over batches, or a StepQueue, which is returned itself.
+            iterator: an iterator over batches, or a StepQueue. A StepQueue is returned itself.
             step: the step to run.
         """
         if not isinstance(iterator, StepQueue):
@@ -76,7 +76,7 @@ class CoordinatedModel:
         self._queues.clear()
         self._ledger.close()
         for error in errors:
-            # The error of a step that was under way when training stopped is reported nowhere else.
+            # If training stops while a step is running, an error of that step is reported only here.
             if error is not None and kind is None:
                 raise error
 
@@ -103,7 +103,7 @@ class CoordinatedFunction:
     def __init__(
         self, model: Any, step_name: str, coordinated: CoordinatedModel, steps_per_call: Callable[[Any], int]
     ) -> None:
-        # The model holds this function, so a strong reference back would keep both alive.
+        # The model refers to this function; a strong reference to the model would keep both alive.
         self._model: Callable[[], Any] = weakref.ref(model)
         self._step_name = step_name
         self._coordinated = coordinated
@@ -112,7 +112,7 @@ class CoordinatedFunction:
         self._step = StepFunction(self._run, coordinated.coordinator)
 
     def _run(self, batch: Any) -> list[tf.Tensor]:
-        """Runs one step in replica context on a worker; returns its additions to the metrics, then the user's logs."""
+        """Runs one step in replica context on a worker; returns the additions to the metrics and the user's logs."""
         model = self._model()
         ledger = self._coordinated.ledger()
         with ledger.fresh() as tallies:
@@ -159,7 +159,7 @@ class CoordinatedFunction:
 
 
 def refuse_compile_options(model: Any) -> None:
-    """Raises ValueError for options of compile that steps on workers cannot honour."""
+    """Raises ValueError for options of compile that steps on workers do not support."""
     for option in ("run_eagerly", "jit_compile"):
         if getattr(model, option):
             raise ValueError(
@@ -169,11 +169,11 @@ def refuse_compile_options(model: Any) -> None:
 
 
 def within(applies: Callable[[Any], bool], context: Callable[[Any], Any]) -> Callable[[Callable], Callable]:
-    """Returns a function that wraps a method of a model so that it runs within a context.
+    """Returns a function that wraps a method of a model so that the method runs within a context.
 
     Args:
-        applies: returns whether a model's method runs within the context; for other models it runs unchanged.
-        context: returns the context manager of a model.
+        applies: returns whether a given model needs the context; for other models the method is unchanged.
+        context: returns the context manager for a given model.
     """
 
     def replace(stock: Callable) -> Callable:

@@ -11,7 +11,7 @@ from tfdist.keras_compat.version import keras_in_use
 
 
 class StepFunction:
-    """One step of training or evaluation, as a graph for batches and as a graph for iterators.
+    """One step of training or evaluation, as two graphs: one takes a batch, the other takes an iterator.
 
     Args:
         step: maps a batch to a flat list of tensors; runs in replica context on a worker.
@@ -28,7 +28,8 @@ class StepFunction:
         self.coordinator = coordinator
         strategy = coordinator.strategy
         if not keras_in_use().is_keras3:
-            # Keras 2 converts the `call` of each layer with autograph, which the two functions below switch off.
+            # Keras 2 needs autograph to convert the `call` of each layer. The tf.functions below have autograph off, so
+            # that the step is converted here.
             outside = tf.__internal__.autograph.control_status_ctx()
             step = tf.__internal__.autograph.tf_convert(step, outside, convert_by_default=False)
 
@@ -46,7 +47,7 @@ class StepFunction:
                 return outputs
 
             def skip() -> list[tf.Tensor]:
-                # tf.cond traces the other branch first, so that the shapes of its outputs are known here.
+                # tf.cond traces `run` first, so that the shapes of its outputs are known here.
                 return [tf.zeros([size or 0 for size in spec.shape], spec.dtype) for spec in specs]
 
             has_data = optional.has_value()
@@ -57,7 +58,7 @@ class StepFunction:
 
 
 def _of_unknown_size(value: Any) -> Any:
-    # Batches of a dataset have no static size, and Keras 3 weighs the losses of outputs by the size where it is known.
+    # Makes the batch size unknown, as in batches of a dataset: Keras 3 weights the losses of outputs by a static size.
     if not isinstance(value, tf.Tensor) or not value.shape.rank:
         return value
     return tf.compat.v1.placeholder_with_default(value, [None, *value.shape[1:]])

@@ -13,20 +13,20 @@ from tfdist._log import get_logger
 from tfdist.keras_compat.parameter_server.feeds import BatchFeed, WorkerFeed
 from tfdist.keras_compat.parameter_server.step_function import StepFunction
 
-# Enough that no worker waits for the coordinator to fetch a result, few enough that a stop takes effect at once.
+# High enough that no worker waits while the coordinator fetches a result, low enough that training stops quickly.
 _STEPS_AHEAD_PER_WORKER = 2
 _REPORT_EVERY_SECONDS = 60.0
 
 
 class StepQueue:
-    """The steps of one pass over a feed: an iterator over their outputs that schedules further steps ahead.
+    """Iterator over the outputs of the steps of one pass over a feed; schedules further steps ahead.
 
     Args:
         feed: the source of batches.
         num_workers: the number of worker tasks.
 
     Attributes:
-        step: the function that each step runs; set it before the first step.
+        step: the function that each step runs; to be set before the first step.
     """
 
     def __init__(self, feed: BatchFeed | WorkerFeed, *, num_workers: int) -> None:
@@ -41,14 +41,14 @@ class StepQueue:
         return self
 
     def grant(self, steps: int | None) -> None:
-        """Sets how many more steps may be scheduled; None for all the data."""
+        """Sets the number of further steps that may be scheduled; None for as many steps as there is data."""
         self._allowed = steps
 
     def __next__(self) -> list[Any]:
         """Returns the outputs of the next finished step.
 
         Raises:
-            StopIteration: if the data, or the number of steps allowed, is used up.
+            StopIteration: if no data is left, or if the number of allowed steps is reached.
             Exception: the error that the step raised on its worker.
         """
         try:
@@ -57,13 +57,13 @@ class StepQueue:
             raise
         except Exception as error:
             cause = self.drain()
-            # A step that fails cancels all steps under way, and the step awaited here may be one of those.
+            # A step that fails cancels all scheduled steps. The step awaited here may be one of the cancelled steps.
             if isinstance(error, tf.errors.CancelledError) and cause is not None:
                 raise cause from None
             raise
 
     def drain(self) -> Exception | None:
-        """Waits for the steps under way and drops their results; returns the error of a step that failed, if any."""
+        """Waits for the scheduled steps and drops their results; returns the error of a failed step, or None."""
         self._pending.clear()
         try:
             if self.step is not None:
@@ -83,13 +83,13 @@ class StepQueue:
             outputs = self._feed.outputs_of(fetched)
             if outputs is not None:
                 return outputs
-            # A step that found no data does not count.
+            # A step that found no data does not count as one of the allowed steps.
             if self._allowed is not None:
                 self._allowed += 1
 
     def _schedule_ahead(self) -> None:
         if self.step is None:
-            raise RuntimeError("expected StepQueue.step to be set before the first step, received None; set it.")
+            raise RuntimeError("expected StepQueue.step to be set before the first step, received None.")
         while len(self._pending) < self._most_pending and not self._feed_ended and self._allowed != 0:
             scheduled = self._feed.schedule(self.step)
             if scheduled is None:
@@ -126,7 +126,7 @@ class _ReportingSlowSteps:
     def _report(since: float, done: threading.Event) -> None:
         while not done.wait(_REPORT_EVERY_SECONDS):
             get_logger().warning(
-                "waiting for a step on the workers for %.0f s; a worker may be slow or lost, and a lost worker's step "
-                "is run again once the worker is back",
+                "still waiting after %.0f s for a step on the workers; a worker may be slow or lost (the step of a "
+                "lost worker runs again when that worker is back)",
                 time.monotonic() - since,
             )

@@ -1,8 +1,8 @@
 """Mends Keras 2's logs of single batches under MultiWorkerMirroredStrategy, which are summed over workers.
 
-The result of a metric already includes all replicas, since `result()` merges them; `reduce_per_replica` then sums the
-equal results of the workers, so that two workers show twice the loss, and an accuracy above 1, until the epoch ends.
-With the mend the result of a metric is taken as it is. Other values that a train_step returns are still summed, as
+The result of a metric already includes all replicas, because `result()` merges their values. `reduce_per_replica` then
+sums the equal results of the workers, so that two workers show twice the loss, and an accuracy above 1, until the epoch
+ends. With the mend the results of metrics are not summed. Other values that a train_step returns are still summed, as
 Keras 2 documents.
 
 Source: reduce_per_replica in Keras 2's training.py. No upstream issue is known.
@@ -47,7 +47,7 @@ def _apply() -> None:
 
 def _remembering_the_model(stock: Callable) -> Callable:
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-        # reduce_per_replica, which is called while the functions of the model are traced, does not receive the model.
+        # Keras calls reduce_per_replica while it traces the functions of the model, but does not pass the model.
         with _current(self):
             return stock(self, *args, **kwargs)
 

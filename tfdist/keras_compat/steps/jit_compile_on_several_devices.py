@@ -1,8 +1,8 @@
 """Mends Keras 2's `jit_compile=True` on several replicas without GPUs, which fails in the first step.
 
-XLA takes neither variables of several devices nor a sum over replicas on CPUs; TensorFlow compiles the step of a
-replica only if all devices are GPUs. TensorFlow's error names neither cause. With the mend `fit` and `evaluate` raise a
-ValueError before the first step.
+XLA supports neither variables on several devices nor a sum over replicas on CPUs; TensorFlow compiles the step of each
+replica by itself only if all devices are GPUs. TensorFlow's error names neither cause. With the mend `fit` and
+`evaluate` raise a ValueError before the first step.
 
 Source: upstream issue keras-team/keras#21366.
 """
@@ -34,8 +34,8 @@ def _defect_present() -> bool:
     return "_is_gpu_device" in inspect.getsource(mirrored_strategy.MirroredExtended._use_merge_call)
 
 
-def _is_compiled(strategy: tf.distribute.Strategy) -> bool:
-    """Returns whether XLA can compile the step of each of several replicas."""
+def _can_compile(strategy: tf.distribute.Strategy) -> bool:
+    """Returns whether XLA can compile the step of a replica, if there are several replicas."""
     devices = strategy.extended.worker_devices
     return isinstance(strategy, tf.distribute.TPUStrategy) or all("GPU" in device for device in devices)
 
@@ -43,7 +43,7 @@ def _is_compiled(strategy: tf.distribute.Strategy) -> bool:
 def _refusing(stock: Callable) -> Callable:
     def make_train_function(self: Any, force: bool = False) -> Any:
         strategy = self.distribute_strategy
-        if strategy.num_replicas_in_sync > 1 and not _is_compiled(strategy):
+        if strategy.num_replicas_in_sync > 1 and not _can_compile(strategy):
             refuse_jit_compile(self)
         return stock(self, force)
 

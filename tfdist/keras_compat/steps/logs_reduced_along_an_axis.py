@@ -1,7 +1,7 @@
-"""Mends Keras 3's reduction of logs across workers, which fails because it names an axis that a scalar does not have.
+"""Mends Keras 3's reduction of logs across workers, which fails because it reduces scalars along an axis.
 
 `reduce_per_replica` calls `strategy.reduce("MEAN", v, axis=0)` on scalars under MultiWorkerMirroredStrategy. The mend
-takes the mean without an axis, of all values of a step together, in one collective per dtype.
+takes the mean without an axis. It packs all values of a step, so that one collective per dtype is enough.
 
 Source: upstream issue tensorflow/tensorflow#72388.
 """
@@ -19,7 +19,7 @@ from tfdist.keras_compat.mend import Mend
 def _defect_present() -> bool:
     from keras.src.backend.tensorflow import trainer
 
-    # The inner function `_reduce` is the one that passes axis=0 to strategy.reduce.
+    # The inner function `_reduce` passes axis=0 to strategy.reduce.
     inner = [c for c in trainer.reduce_per_replica.__code__.co_consts if hasattr(c, "co_consts")]
     return any("MEAN" in code.co_consts and "reduce" in code.co_names for code in inner)
 
@@ -29,12 +29,12 @@ def mean_over_replicas(values: Any, strategy: tf.distribute.Strategy) -> Any:
 
     Args:
         values: a structure of tensors or PerReplica values; each has the same static shape on every replica.
-        strategy: the strategy, in whose cross-replica context this is called.
+        strategy: the strategy; call the function in its cross-replica context.
     """
     flat = tf.nest.flatten(values)
     local = [strategy.experimental_local_results(value)[0] for value in flat]
     means: list[Any] = [None] * len(flat)
-    # In the same order on every worker, since collectives are matched by their order.
+    # The order is the same on every worker, because TensorFlow matches collectives by their order.
     for dtype in sorted({value.dtype for value in local}, key=lambda dtype: dtype.name):
         chosen = [i for i, value in enumerate(local) if value.dtype == dtype]
         shapes = [local[i].shape for i in chosen]
@@ -47,7 +47,7 @@ def mean_over_replicas(values: Any, strategy: tf.distribute.Strategy) -> Any:
 
 
 def _pack(values: Sequence[tf.Tensor]) -> tf.Tensor:
-    # The mean of integers, or of bools, is a fraction.
+    # Integers and bools are cast to float32, because their mean is a fraction.
     return tf.concat([tf.reshape(v if v.dtype.is_floating else tf.cast(v, tf.float32), [-1]) for v in values], axis=0)
 
 
@@ -66,7 +66,7 @@ def _apply() -> None:
         ):
             raise ValueError(
                 "expected train_step and test_step to return values of a fixed shape under "
-                "multi_worker_mirrored, received one whose shape depends on the batch; return its mean or sum."
+                "multi_worker_mirrored, received a value whose shape depends on the batch; return its mean or sum."
             )
         return mean_over_replicas(values, strategy)
 

@@ -1,15 +1,15 @@
 """Mends Keras 3's train and test functions on several replicas, which fail with steps_per_execution above 1.
 
-Stock Keras 3 has four defects there:
+Stock Keras 3 has four defects in these functions:
 
 - With steps_per_execution above 1 the step fails, because a function within a condition within a loop loses its integer
-  inputs (keras-team/keras#19246). The mend traces the step into the loop itself.
-- A step that finds no data left has already counted itself in `optimizer.iterations`, because nothing in it waits for
-  the data. With the mend the step waits for its data.
+  inputs (keras-team/keras#19246). The mend traces the step directly into the loop.
+- A step that finds no data has already increased `optimizer.iterations`, because this operation does not wait for the
+  data. With the mend the whole step waits for its data.
 - The logs of a step are the mean of the results that each replica's metrics give. The mean of accuracies is not the
   accuracy if the numbers of rows differ, and the mean of AUCs is not the AUC. With the mend the logs are computed from
   the sums over all replicas, as at the end of the epoch.
-- `jit_compile=True` fails in TensorFlow if variables are on several devices. The mend refuses it.
+- `jit_compile=True` fails in TensorFlow if variables are on several devices. The mend refuses `jit_compile=True`.
 
 Source: TensorFlowTrainer._make_function in Keras 3; upstream issue keras-team/keras#19246.
 """
@@ -92,7 +92,8 @@ class ReplicaSteps:
         logs = self._step_function(data)
         if not isinstance(logs, dict) or _is_central(self._strategy):
             return logs, []
-        # TensorFlow places the sum on the device of its operand: a variable's value has none, tf.identity has one.
+        # TensorFlow places the sum on the device of its operand. Only the result of tf.identity has a device, the
+        # value of a variable has none.
         return logs, sum_gradients([tf.identity(variable.value) for variable in self._summed_variables()])
 
     def _summed_variables(self) -> list[Any]:
@@ -108,7 +109,7 @@ class ReplicaSteps:
         mapping = list(zip(self._summed_variables(), totals, strict=True)) if totals else []
         with StatelessScope(state_mapping=mapping) if mapping else contextlib.nullcontext():
             results = self._model.get_metrics_result()
-        # The logs are those of the metrics by the rule of Keras's _get_metrics_result_or_logs.
+        # If the names are equal, the logs are results of metrics, as in Keras's _get_metrics_result_or_logs.
         if set(results) == set(logs):
             return {name: results[name] for name in logs}
         return trainer.reduce_per_replica(logs, self._strategy, "auto")

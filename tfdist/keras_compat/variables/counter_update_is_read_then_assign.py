@@ -1,8 +1,8 @@
 """Mends Keras 3's `Variable.assign_add`, which reads the variable and then assigns the sum.
 
-On a parameter server another worker may write between the two, and its addition is lost: 60 steps of two workers left
-`optimizer.iterations` at 46. On central storage, which sums the values that replicas assign, the old value is added
-once for each replica. The mend uses TensorFlow's own assign_add, which is one atomic operation.
+On a parameter server another worker may write between the read and the assignment, and its addition is lost: after 60
+steps of two workers, `optimizer.iterations` was 46. Central storage sums the values that replicas assign, so that the
+old value is added once for each replica. The mend uses TensorFlow's own assign_add, which is one atomic operation.
 
 On central storage the mend also covers two further cases. Metrics that call `variable.assign(variable + x)` themselves
 get the sum of the replicas' additions. And variables without aggregation (seeds, averages of weights), which replicas
@@ -46,7 +46,7 @@ def _atomic(name: str, stock: Callable) -> Callable:
 
 def _summed(stock: Callable) -> Callable:
     def direct_assign(self: Any, value: Any) -> None:
-        # Central storage would write the sum of the values that replicas assign; so each replica adds its difference.
+        # Central storage would write the sum of the assigned values. Each replica adds its difference instead.
         variable = self._value
         if type(variable).__name__ != "AggregatingVariable" or tf.distribute.in_cross_replica_context():
             stock(self, value)
@@ -54,7 +54,8 @@ def _summed(stock: Callable) -> Callable:
             variable.assign_add(tf.cast(value, variable.dtype) - tf.convert_to_tensor(variable))
         else:
             if self.aggregation == "none":
-                # TensorFlow refuses such a write. Under mirrored a read returns the value of the first replica.
+                # TensorFlow refuses this assignment on a replica. The first replica's value is assigned, because a read
+                # under the strategy mirrored returns this value too.
                 variable._aggregation = tf.VariableAggregation.ONLY_FIRST_REPLICA
             stock(self, value)
 
@@ -78,7 +79,7 @@ MEND = Mend(
     versions=((3, 15), (3, 15)),
     defect_present=_defect_present,
     apply=_apply,
-    defect="counters are read, then assigned: counts are lost or doubled; on central_storage variables without "
-    "aggregation fail",
+    defect="counters are read, then assigned: counts are lost or doubled; on central_storage, variables without "
+    "aggregation cannot be assigned",
     rows=("AUC, Recall and other metrics with state", "exponential moving average of weights, at the end"),
 )

@@ -1,7 +1,7 @@
 """Mends Keras 3's random numbers, which are the same on every replica.
 
-The state of a SeedGenerator is copied to all replicas, so that each replica drops the same units for its own rows. With
-the mend every replica but the first adds a multiple of its number to the seed.
+The state of a SeedGenerator is copied to all replicas, so that Dropout, for example, drops the same units on each
+replica. With the mend every replica except the first adds a multiple of its replica number to the seed.
 
 Source: SeedGenerator.next in Keras 3. No upstream issue is known.
 """
@@ -17,7 +17,7 @@ import tensorflow as tf
 from tfdist.keras_compat.mend import Mend
 from tfdist.keras_compat.replicas import on_several_replicas
 
-# Odd, and far larger than the steps in which a SeedGenerator advances its state.
+# An odd number, far larger than the increments of the state of a SeedGenerator.
 STRIDE = 0x3C6EF35F
 
 

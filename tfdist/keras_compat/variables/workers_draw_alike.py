@@ -1,7 +1,7 @@
 """Mends Keras 2's random numbers, which are the same on every worker.
 
-`set_random_seed` gives all workers the same seeds, so that each worker drops the same units for its own rows. With the
-mend every worker but the first adds a multiple of its number to the seed.
+`set_random_seed` gives all workers the same seeds, so that Dropout, for example, drops the same units on each worker.
+With the mend every worker except the first adds a multiple of its worker number to the seed.
 
 Source: RandomGenerator in Keras 2's backend.py. No upstream issue is known.
 """
@@ -39,7 +39,7 @@ def _make_legacy_seed(stock: Callable) -> Callable:
         if not worker:
             return seed
         if seed is None:
-            # TensorFlow's own choice, which depends on its global seed and on the number of operations so far.
+            # TensorFlow would choose this seed, from its global seed and the number of operations so far.
             seed = tf.compat.v1.get_seed(None)[1]
         return seed if seed is None else (seed + worker * STRIDE) & 0x7FFFFFFF
 

@@ -16,6 +16,17 @@ import tensorflow as tf
 
 from tfdist._log import get_logger
 
+__all__ = [
+    "agree",
+    "count_workers",
+    "exchange",
+    "is_chief",
+    "run_on_every_worker",
+    "saying_what_it_waits_for",
+    "sum_over_workers",
+    "worker_index",
+]
+
 _PATIENCE_SECONDS = 60.0
 # After one of these errors the workers cannot reach each other, so that they cannot agree on anything.
 LOST_CLUSTER_ERRORS = (

@@ -34,9 +34,7 @@ def distributed(model):
 
 @pytest.mark.parametrize("make", [lambda model: data(repeat=True), distributed])
 def test_data_that_does_not_say_its_steps_is_refused(make, model):
-    with pytest.raises(
-        ValueError, match="expected steps_per_epoch for data that repeats without end, received"
-    ):
+    with pytest.raises(ValueError, match="expected steps_per_epoch for data that repeats without end, received"):
         model.fit(make(model), verbose=0)
     assert steps(model) == 0
     model.fit(make(model), steps_per_epoch=3, epochs=2, verbose=0)

@@ -18,8 +18,8 @@ class AllReduceOptions:
     None means "not asked for": DistributedOptimizer then takes the strategy's option, and the strategy the default.
 
     Args:
-        algorithm: "auto" leaves the choice to TensorFlow; "nccl" and "ring" work within and across workers, "nccl" only
-            with GPUs; "hierarchical_copy" and "reduction_to_one_device" work within one process.
+        algorithm: "auto" leaves the choice to TensorFlow; "ring" works across workers; "nccl" works with GPUs, within
+            and across workers; "hierarchical_copy" and "reduction_to_one_device" work within one process.
         num_packs: into how many packs the devices of one process split the gradients ("nccl" and "hierarchical_copy" of
             the mirrored strategy); the default is 1.
         bytes_per_pack: size in bytes at which a pack is closed. The default is 2 MiB with DistributedOptimizer; without

@@ -6,6 +6,8 @@ import importlib
 import sys
 from collections.abc import Sequence
 
+__all__ = ["BENCHMARKS", "main"]
+
 BENCHMARKS = {
     "allreduce": "time, bandwidth and bytes of summing gradients over replicas",
     "input": "records per second, stalls, and the bytes that input pipelines read",
@@ -18,6 +20,13 @@ def main(argv: Sequence[str]) -> int:
 
     Args:
         argv: command-line arguments after `tfdist bench`.
+
+    Example:
+        >>> from tfdist.bench import main
+        >>> main(["--help"]).__class__
+        usage: tfdist bench NAME ...
+        ...
+        <class 'int'>
     """
     if not argv or argv[0] in ("--help", "-h"):
         rows = "\n".join(f"  {name:<11}{description}" for name, description in BENCHMARKS.items())

@@ -12,7 +12,7 @@ from tfdist.keras_compat.version import keras
 
 @pytest.fixture
 def model():
-    strategy = create_strategy("mirrored", devices=2)
+    strategy = create_strategy("one_device")
     with strategy.scope():
         model = keras().Sequential([keras().layers.Input((3,)), keras().layers.Dense(1)])
         model.compile("sgd", "mse")

@@ -242,7 +242,7 @@ def test_an_action_returns_the_values_of_every_worker_or_raises(two_workers):
     two_workers.extend([[0, 5, 6], [0, 7, 8], [1, 0, 0], [0, 9, 9]])
     assert run_on_every_worker(CHIEF, lambda: (1, 2), width=2, to="count") == [(1, 2), (5, 6)]
     assert run_on_every_worker(FOLLOWER, lambda: (1, 2), width=2, to="count") == [(7, 8), (1, 2)]
-    with pytest.raises(OSError, match="expected every worker to count, received an error on worker 1; mend"):
+    with pytest.raises(OSError, match="expected every worker to count, received an error on worker 1; see"):
         run_on_every_worker(CHIEF, lambda: (1, 2), width=2, to="count")
     with pytest.raises(ZeroDivisionError):
         run_on_every_worker(CHIEF, lambda: (1 // 0, 2), width=2, to="count")

@@ -104,7 +104,7 @@ def test_help_lists_every_flag(flag, ran, capsys):
     define_flags(flag_values=values)
     for name in values:
         assert re.search(rf"^  --{name}: {re.escape(values[name].help)}", printed, re.MULTILINE)
-    assert "--epochs: Passes over the training data. (default: 20)" in printed
+    assert "--epochs: Number of passes over the training data. (default: 20)" in printed
     assert "--num_packs: Packs of gradients within one process.\n" in printed
     assert ran == []
 

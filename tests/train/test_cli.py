@@ -105,7 +105,7 @@ def test_help_lists_every_flag(flag, ran, capsys):
     for name in values:
         assert re.search(rf"^  --{name}: {re.escape(values[name].help)}", printed, re.MULTILINE)
     assert "--epochs: Number of passes over the training data. (default: 20)" in printed
-    assert "--num_packs: Packs of gradients within one process.\n" in printed
+    assert "--num_packs: Number of packs, within one process.\n" in printed
     assert ran == []
 
 

@@ -195,11 +195,21 @@ logical_cpus(2)
 outcome(lambda: tf.distribute.MultiWorkerMirroredStrategy().num_replicas_in_sync)
 """
 
-# Prints the attributes of tfdist that an optimizer has after compile. Stock Keras adds none.
-PLAIN_OPTIMIZER = """
+# DistributedOptimizer replaces a method of one optimizer. The mend of `compile` assumes that the model then uses this
+# optimizer and its replaced method, and that `compile` has no option for compression.
+REPLACED_METHOD = """
+import inspect
 strategy = mirrored()
-strategy._tfdist_all_reduce = None
-outcome(lambda: [name for name in vars(model_of().optimizer) if "tfdist" in name])
+name, calls = "apply" if hasattr(keras, "ops") else "aggregate_gradients", []
+model = model_of()
+with strategy.scope():
+    optimizer = keras.optimizers.SGD()
+    stock = getattr(optimizer, name)
+    object.__setattr__(optimizer, name, lambda *args, **options: (calls.append(name), stock(*args, **options))[1])
+    model.compile(optimizer, "mse")
+model.fit(data(), verbose=0)
+options = inspect.signature(model.compile).parameters
+outcome(lambda: [model.optimizer is optimizer, bool(calls), "compression" in options])
 """
 
 # Prints the default time limit of a sum over workers.
@@ -260,9 +270,9 @@ COMMON = (
     ),
     Canary(
         mends=("compression_needs_its_optimizer",),
-        shows="compile does not change the optimizer",
-        program=PLAIN_OPTIMIZER,
-        outcome="OUTCOME []",
+        shows="fit calls a replaced method of the compiled optimizer",
+        program=REPLACED_METHOD,
+        outcome="OUTCOME [True, True, False]",
     ),
     Canary(
         mends=("wrapping_is_not_saved",),

@@ -23,7 +23,7 @@ def kerases(mend: Mend) -> str:
 def row(mend: Mend) -> str:
     """Returns the line of the table for a mend."""
     strategies = "all" if "one_device" in mend.strategies and "tpu" in mend.strategies else ", ".join(mend.strategies)
-    rows = "; ".join(mend.rows) or "none"
+    rows = "; ".join(mend.rows) or f"none: {mend.without_row}"
     return f"| `{mend.name}` | {mend.defect} | {kerases(mend)} | {strategies} | {mend.issue} | {rows} |"
 
 

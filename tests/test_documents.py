@@ -82,3 +82,4 @@ def test_every_mend_is_described_and_its_rows_are_rows_of_the_conformance_table(
     for mend in MENDS:
         assert mend.defect, mend.name
         assert set(mend.rows) <= titles, mend.name
+        assert bool(mend.rows) != bool(mend.without_row), mend.name

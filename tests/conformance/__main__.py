@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import functools
 import hashlib
 import json
 import shlex
@@ -11,7 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.conformance.case import TOPOLOGIES, all_cases
+from tests.conformance.case import GROUPS, TOPOLOGIES, Topology, all_cases
 from tests.conformance.outcomes import Cell, Leg, running
 from tests.conformance.table import Measured, document
 from tests.processes import ROOT
@@ -24,6 +25,7 @@ print("VERSIONS", keras, f"TensorFlow {tf.__version__}", f"Python {platform.pyth
 """
 
 
+@functools.cache
 def versions(leg: Leg) -> str:
     """Returns the versions of a leg, such as "Keras 3.15.1, TensorFlow 2.21.0, Python 3.11.7"."""
     ended = subprocess.run(
@@ -35,14 +37,20 @@ def versions(leg: Leg) -> str:
     return f"{keras}, {', '.join(others)}"
 
 
-def fingerprint(leg: Leg) -> str:
-    """Returns a hash of the code and the versions. Results are only used again if they have the same fingerprint."""
+def fingerprint(leg: Leg, flavour: str, group: str) -> str:
+    """Returns a hash of the versions and the code of a group's cells. Results with this fingerprint are used again.
+
+    Stock cells do not depend on the code of tfdist.
+    """
     digest = hashlib.sha256(versions(leg).encode())
+    conformance = ROOT / "tests" / "conformance"
     written_by = {"__main__.py", "table.py", "test_conformance.py"}
-    for folder in ("tfdist", "tests/conformance"):
-        for path in sorted((ROOT / folder).rglob("*.py")):
-            if path.name not in written_by or path.parent.name != "conformance":
-                digest.update(path.read_bytes())
+    files = [path for path in conformance.glob("*.py") if path.name not in written_by]
+    files.append(conformance / "cases" / f"{group}.py")
+    if flavour == "tfdist":
+        files += (ROOT / "tfdist").rglob("*.py")
+    for path in sorted(files):
+        digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
 
 
@@ -50,19 +58,26 @@ def measure(leg: Leg, folder: Path) -> Measured:
     """Returns all cells of a leg, after running those whose results are not in the folder yet."""
     cells: dict[tuple[str, str, str], Cell] = {}
     cases = list(all_cases().values())
-    folder = folder / fingerprint(leg)
-    folder.mkdir(parents=True, exist_ok=True)
     for flavour in ("stock", "tfdist"):
-        files = {topology: folder / f"{flavour} {topology.name}.json" for topology in TOPOLOGIES}
-        with running(
-            leg, flavour, {topology: cases for topology, path in files.items() if not path.exists()}
-        ) as futures:
-            for topology, path in files.items():
-                if topology in futures:
-                    found = {name: dataclasses.asdict(cell) for name, cell in futures[topology].result().items()}
-                    path.write_text(json.dumps(found))
-                for name, values in json.loads(path.read_text()).items():
-                    cells[flavour, topology.name, name] = Cell(**values)
+        found = {group: folder / fingerprint(leg, flavour, group) for group in GROUPS}
+        for path in found.values():
+            path.mkdir(parents=True, exist_ok=True)
+
+        def path_of(topology: Topology, group: str, found: dict[str, Path] = found, flavour: str = flavour) -> Path:
+            return found[group] / f"{flavour} {topology.name} {group}.json"
+
+        missing = {
+            topology: [case for case in cases if not path_of(topology, case.group).exists()] for topology in TOPOLOGIES
+        }
+        with running(leg, flavour, {topology: wanted for topology, wanted in missing.items() if wanted}) as futures:
+            for topology in TOPOLOGIES:
+                new = futures[topology].result() if topology in futures else {}
+                for group in {case.group for case in missing[topology]}:
+                    values = {case.name: dataclasses.asdict(new[case.name]) for case in cases if case.group == group}
+                    path_of(topology, group).write_text(json.dumps(values))
+                for group in GROUPS:
+                    for name, values in json.loads(path_of(topology, group).read_text()).items():
+                        cells[flavour, topology.name, name] = Cell(**values)
     return Measured(keras=versions(leg), cells=cells)
 
 

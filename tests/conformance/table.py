@@ -35,14 +35,6 @@ A name such as *2x1* says workers x logical CPU devices of each. Parameter serve
 with one worker, whose steps come one after another.
 """
 
-KIND = {
-    "one_device": "OneDevice",
-    "mirrored": "Mirrored",
-    "multi_worker_mirrored": "MultiWorkerMirrored",
-    "central_storage": "CentralStorage",
-    "parameter_server": "ParameterServer",
-}
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Measured:

@@ -24,6 +24,7 @@ class Mend:
         apply: applies the patch.
         defect: description of the defect for users, as in docs/keras.md.
         rows: rows of docs/conformance.md that show the defect and the mend.
+        without_row: why no row can show the defect, if `rows` is empty.
         needed_by: returns whether a given strategy out of `strategies` needs the mend; None if all of them need it.
     """
 
@@ -36,6 +37,7 @@ class Mend:
     apply: Callable[[], None]
     defect: str = ""
     rows: tuple[str, ...] = ()
+    without_row: str = ""
     needed_by: Callable[[Any], bool] | None = None
 
     def suits(self, kind: str, keras: KerasInUse, strategy: Any) -> bool:

@@ -49,8 +49,10 @@ class LAMB(LayerwiseOptimizer):
         >>> from tfdist.optimizers import LAMB
         >>> weight = tf.Variable([3.0, 4.0])
         >>> _ = LAMB(0.1).apply_gradients([(tf.constant([1.0, 1.0]), weight)])
-        >>> [round(float(value), 3) for value in weight.numpy()]  # the step has a tenth of the norm, 5
+        >>> [round(float(value), 3) for value in weight.numpy()]
         [2.646, 3.646]
+
+        The norm of the weight was 5 and the rate is 0.1, so the norm of the step is 0.5.
     """
 
     SLOTS = ("momentum", "velocity")

@@ -56,8 +56,10 @@ class LARS(LayerwiseOptimizer):
         >>> from tfdist.optimizers import LARS
         >>> weight = tf.Variable([3.0, 4.0])
         >>> _ = LARS(1.0, eeta=0.1).apply_gradients([(tf.constant([2.0, 0.0]), weight)])
-        >>> weight.numpy().tolist()  # the step has a tenth of the norm, 5
+        >>> weight.numpy().tolist()
         [2.5, 4.0]
+
+        The norm of the weight was 5 and eeta is 0.1, so the norm of the step is 0.5.
     """
 
     SLOTS = ("momentum",)

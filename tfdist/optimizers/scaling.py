@@ -67,7 +67,8 @@ def steps_per_epoch(records: int, *, global_batch_size: int, drop_remainder: boo
     steps = records // global_batch_size if drop_remainder else -(-records // global_batch_size)
     if steps < 1:
         raise ValueError(
-            f"expected records for at least one step of {global_batch_size}, received {records}; take a smaller batch."
+            f"expected records for at least one step of {global_batch_size}, received {records}; choose a smaller "
+            "global_batch_size."
         )
     return steps
 

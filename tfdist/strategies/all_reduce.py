@@ -99,9 +99,10 @@ def with_all_reduce(
     """
     if (options is None or options.algorithm == "auto") and strategy.num_replicas_in_sync > 1:
         get_logger().info("all-reduce: auto chose %s", "nccl" if num_gpus else "ring")
+    if strategy.num_replicas_in_sync > 1 and isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
+        warn_unless_streams(strategy)
     if num_workers == 1:
         return remember_all_reduce(strategy, options)
-    warn_unless_streams(strategy)
     seconds = (options and options.timeout_seconds) or DEFAULT_TIMEOUT_SECONDS
     options = dataclasses.replace(options or AllReduceOptions(), timeout_seconds=seconds)
     return remember_all_reduce(strategy, options, SumDeadline(strategy, timeout_seconds=seconds))

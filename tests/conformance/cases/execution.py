@@ -5,6 +5,11 @@ from __future__ import annotations
 from tests.conformance.case import case
 
 
+@case("number of replicas", per=("replicas",))
+def number_of_replicas(run):
+    return run.topology.replicas if run.is_oracle else run.strategy.num_replicas_in_sync
+
+
 @case("steps_per_execution=8, which does not divide the epoch")
 def steps_per_execution(run):
     from tests.conformance.models import compiled, fit

@@ -50,6 +50,13 @@ def adam(run):
     return fit(compiled(run, optimizer=lambda: keras.optimizers.Adam(0.01)))
 
 
+@case("schedule of the learning rate")
+def learning_rate_schedule(run):
+    from tests.conformance.models import compiled, fit, keras, sgd
+
+    return fit(compiled(run, optimizer=lambda: sgd(learning_rate=keras.optimizers.schedules.CosineDecay(0.05, 15))))
+
+
 @case("AdamW: decoupled weight decay")
 def adamw(run):
     from tests.conformance.models import compiled, fit, keras

@@ -93,7 +93,7 @@ def synchronized_batch_normalization(run):
     return _synchronized(run, ROWS)
 
 
-@case("the same, uneven, a replica gets no rows")
+@case("BatchNormalization(synchronized=True) where a replica gets no rows")
 def synchronized_batch_normalization_uneven(run):
     from tests.conformance.models import BATCH, ROWS
 
@@ -152,7 +152,7 @@ def regularizers(run):
     return fit(compiled(run, lambda: network(kernel_regularizer=keras.regularizers.L2(0.1), activity_regularizer="l2")))
 
 
-@case("add_loss beside synchronized BatchNormalization, where replicas meet in the forward pass")
+@case("add_loss beside synchronized BatchNormalization")
 def add_loss_where_replicas_meet(run):
     from tests.conformance.models import compiled, fit, keras, network
 

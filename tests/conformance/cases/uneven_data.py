@@ -6,8 +6,6 @@ import numpy as np
 
 from tests.conformance.case import case
 
-_ONE_PIPELINE = "one pipeline feeds every replica"
-
 
 @case("last batch smaller than the rest")
 def last_batch_smaller(run):
@@ -30,7 +28,21 @@ def last_batch_of_one_row(run):
     return fit(compiled(run), batches(ROWS - BATCH + 1))
 
 
-@case("with regularizers and several outputs")
+@case("convolutions, last batch of 1 row: replicas that get none")
+def convolutions_of_no_rows(run):
+    from tests.conformance.models import BATCH, ROWS, batches, compiled, fit, keras
+
+    def make():
+        inputs = keras.layers.Input((8,))
+        x = keras.layers.Reshape((4, 2, 1))(inputs)
+        for filters in (4, 2):
+            x = keras.layers.Conv2D(filters, 2, padding="same", activation="tanh")(x)
+        return keras.Model(inputs, keras.layers.Dense(2)(keras.layers.Flatten()(x)))
+
+    return fit(compiled(run, make), batches(ROWS - BATCH + 1))
+
+
+@case("smaller last batch, regularizers and several outputs")
 def uneven_with_regularizers(run):
     from tests.conformance.models import BATCH, UNEVEN, X, Y, compiled, cross_entropy, fit, keras, tf
 

@@ -67,7 +67,7 @@ MEND = Mend(
     defect_present=_defect_present,
     apply=_apply,
     defect="a worker without GPUs trains on one CPU, even if it has several logical CPUs",
-    rows=(),
+    rows=("number of replicas",),
     # Needed before the strategy is made. create_strategy asks for this only for several logical CPUs.
     needed_by=lambda strategy: strategy is None,
 )

@@ -52,5 +52,8 @@ MEND = Mend(
     apply=_apply,
     defect="a replica without rows does not update the running statistics of BatchNormalization, or the statistics "
     "become NaN",
-    rows=("BatchNormalization where a replica gets no rows", "the same, uneven, a replica gets no rows"),
+    rows=(
+        "BatchNormalization where a replica gets no rows",
+        "BatchNormalization(synchronized=True) where a replica gets no rows",
+    ),
 )

@@ -108,7 +108,7 @@ MEND = Mend(
         "last batch smaller than the rest",
         "last batch of 3 rows",
         "last batch of 1 row: replicas that get none",
-        "with regularizers and several outputs",
+        "smaller last batch, regularizers and several outputs",
         "masked loss, other numbers of valid steps on each replica",
     ),
 )

@@ -57,5 +57,5 @@ MEND = Mend(
     apply=_apply,
     defect="replicas share the list of `add_loss` losses while a step is traced: a replica trains on the losses of "
     "another replica",
-    rows=("add_loss beside synchronized BatchNormalization, where replicas meet in the forward pass",),
+    rows=("add_loss beside synchronized BatchNormalization",),
 )

@@ -75,6 +75,6 @@ MEND = Mend(
     defect_present=_defect_present,
     apply=_apply,
     defect="`compile` ignores the compression that a strategy was made with: gradients are sent uncompressed",
-    rows=(),
+    without_row="stock Keras has no compression",
     needed_by=_compresses,
 )

@@ -45,5 +45,5 @@ MEND = Mend(
     defect_present=_defect_present,
     apply=_apply,
     defect="learning-rate schedules fail",
-    rows=(),
+    rows=("schedule of the learning rate",),
 )

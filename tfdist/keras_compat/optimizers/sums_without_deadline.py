@@ -54,6 +54,6 @@ MEND = Mend(
     defect_present=_defect_present,
     apply=_apply,
     defect="a sum of gradients waits for ever for a worker that is alive but does not take part",
-    rows=(),
+    without_row="all workers of a row take part",
     needed_by=_needed_by,
 )

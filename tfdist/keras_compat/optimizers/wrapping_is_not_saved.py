@@ -80,5 +80,5 @@ MEND = Mend(
     defect_present=_defect_present,
     apply=_apply,
     defect="a `.keras` file does not keep the options of DistributedOptimizer",
-    rows=(),
+    without_row="stock Keras has no such options",
 )

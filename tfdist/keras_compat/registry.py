@@ -15,6 +15,7 @@ from tfdist._log import get_logger
 from tfdist.keras_compat.data import (
     device_iterators_end_late,
     endless_data_without_steps,
+    generator_arrays_overwritten,
     steps_counted_by_each_worker,
     symbolic_build_averages_data,
 )
@@ -63,6 +64,7 @@ _Strategy = TypeVar("_Strategy", bound=tf.distribute.Strategy)
 MENDS: tuple[Mend, ...] = (
     one_cpu_for_each_worker.MEND,
     device_iterators_end_late.MEND,
+    generator_arrays_overwritten.MEND,
     symbolic_build_averages_data.MEND,
     steps_counted_by_each_worker.MEND,
     logs_reduced_along_an_axis.MEND,

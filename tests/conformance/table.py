@@ -6,7 +6,7 @@ import dataclasses
 import math
 from collections.abc import Iterable
 
-from tests.conformance.case import GROUPS, TOPOLOGIES, Case, all_cases
+from tests.conformance.case import GROUPS, TOPOLOGIES, all_cases
 from tests.conformance.outcomes import Cell
 
 WORDS = ("pass", "wrong", "raises", "hangs", "refuses", "n/a")
@@ -119,9 +119,13 @@ def _topologies(names: Iterable[str]) -> str:
     return "everywhere" if len(names) == len(TOPOLOGIES) else ", ".join(names)
 
 
-def tolerance_of(case: Case) -> str:
-    """Returns the line about a tolerance other than the default."""
-    return f"- {case.title}: {case.tolerance:g}. {case.why}"
+def tolerances() -> list[str]:
+    """Returns a line for each reason for a tolerance other than the default."""
+    found: dict[tuple[float, str], list[str]] = {}
+    for case in all_cases().values():
+        if case.why:
+            found.setdefault((case.tolerance, case.why), []).append(case.title)
+    return [f"- {'; '.join(titles)}: {tolerance:g}. {why}" for (tolerance, why), titles in found.items()]
 
 
 def document(command: str, legs: Iterable[Measured]) -> str:
@@ -136,5 +140,5 @@ def document(command: str, legs: Iterable[Measured]) -> str:
             lines = reasons_of(measured, word, flavour)
             if lines:
                 parts += [f"{title}:\n", *lines, ""]
-    parts += ["## Bounds other than 1e-5\n", *(tolerance_of(case) for case in all_cases().values() if case.why)]
+    parts += ["## Bounds other than 1e-5\n", *tolerances()]
     return "\n".join(parts) + "\n"

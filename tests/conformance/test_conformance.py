@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.conformance.case import TOPOLOGIES, UNORDERED, Case, Topology, all_cases, is_core
+from tests.conformance.case import TOPOLOGIES, UNORDERED, Case, Topology, all_cases, float32_cases, is_core
 from tests.conformance.conftest import check
 from tests.processes import ROOT
 
@@ -19,7 +19,7 @@ CELLS = [
         topology, case, id=f"{topology.name}-{case.name}", marks=() if is_core(topology, case) else pytest.mark.full
     )
     for topology in ORDER
-    for case in CASES.values()
+    for case in [*CASES.values(), *float32_cases().values()]
     if not case.applies(topology)
 ]
 

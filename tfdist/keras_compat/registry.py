@@ -37,6 +37,7 @@ from tfdist.keras_compat.losses import (
     loss_divided_by_replicas,
     loss_divided_by_replicas_keras2,
     losses_shared_by_replicas,
+    scalars_counted_by_replicas,
 )
 from tfdist.keras_compat.mend import Mend
 from tfdist.keras_compat.optimizers import (
@@ -71,6 +72,7 @@ MENDS: tuple[Mend, ...] = (
     steps_fail_in_a_loop.MEND,
     loss_divided_by_replicas.MEND,
     losses_shared_by_replicas.MEND,
+    scalars_counted_by_replicas.MEND,
     gradients_used_before_the_sum.MEND,
     compression_needs_its_optimizer.MEND,
     wrapping_is_not_saved.MEND,

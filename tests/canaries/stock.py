@@ -248,6 +248,30 @@ another = type(launcher)(*(getattr(launcher, name) for name in names))
 outcome(lambda: another._ordering_token is not launcher._ordering_token)
 """
 
+# Prints whether the results of replicas were written into the array that the generator yields.
+OVERWRITTEN_ARRAYS = """
+strategy = mirrored()
+memory = np.zeros(8192 + 64, "uint8")
+start = -memory.ctypes.data % 64
+rows = memory[start : start + 8192].view("float64").reshape(128, 8)
+before = rows.copy()
+signature = tf.TensorSpec((None, 8), tf.float64)
+data = tf.data.Dataset.from_generator(lambda: (rows[i : i + 16] for i in range(0, 128, 16)), output_signature=signature)
+step = tf.function(lambda batch: strategy.run(lambda own: tf.reduce_sum(tf.square(own - 1.0) * 3.0), args=(batch,)))
+read = tf.function(lambda iterator: step(next(iterator)))
+
+
+def is_overwritten():
+    for _ in range(10):
+        iterator = iter(strategy.experimental_distribute_dataset(data))
+        for _ in range(8):
+            read(iterator)
+    return bool((rows != before).any())
+
+
+outcome(is_overwritten)
+"""
+
 # The canaries of defects that Keras 2 and Keras 3 share, or that TensorFlow has.
 COMMON = (
     Canary(
@@ -255,6 +279,12 @@ COMMON = (
         shows="a convolution of no rows has the shape of its input",
         program=CONVOLUTION_OF_NO_ROWS,
         outcome=CONVOLUTION_OF_NO_ROWS_OUTCOME,
+    ),
+    Canary(
+        mends=("generator_arrays_overwritten",),
+        shows="results of replicas are written into the arrays of a generator",
+        program=OVERWRITTEN_ARRAYS,
+        outcome="OUTCOME True",
     ),
     Canary(
         mends=("device_iterators_end_late",),

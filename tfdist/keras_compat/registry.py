@@ -15,6 +15,8 @@ from tfdist._log import get_logger
 from tfdist.keras_compat.data import (
     device_iterators_end_late,
     endless_data_without_steps,
+    generator_arrays_overwritten,
+    model_without_call,
     steps_counted_by_each_worker,
     symbolic_build_averages_data,
 )
@@ -54,6 +56,7 @@ from tfdist.keras_compat.steps import (
     initial_epoch_outlives_fit,
     jit_compile_on_several_devices,
     logs_reduced_along_an_axis,
+    predictions_repeated_by_replicas,
     steps_fail_in_a_loop,
 )
 from tfdist.keras_compat.variables import counter_update_is_read_then_assign, replicas_draw_alike, workers_draw_alike
@@ -64,7 +67,9 @@ _Strategy = TypeVar("_Strategy", bound=tf.distribute.Strategy)
 MENDS: tuple[Mend, ...] = (
     one_cpu_for_each_worker.MEND,
     device_iterators_end_late.MEND,
+    generator_arrays_overwritten.MEND,
     symbolic_build_averages_data.MEND,
+    model_without_call.MEND,
     steps_counted_by_each_worker.MEND,
     logs_reduced_along_an_axis.MEND,
     # Before loss_divided_by_replicas, which wraps the `_make_function` that this mend installs. In the opposite order
@@ -98,6 +103,7 @@ MENDS: tuple[Mend, ...] = (
     csv_written_by_every_worker.MEND,
     orbax_knows_one_replica.MEND,
     initial_epoch_outlives_fit.MEND,
+    predictions_repeated_by_replicas.MEND,
     # Last, so that its `fit` wraps the `fit` of the other mends, which then receive steps_per_epoch.
     endless_data_without_steps.MEND,
 )

@@ -12,6 +12,7 @@ from tfdist._strategy_names import STRATEGY_NAMES
 from tfdist.allreduce import AllReduceOptions
 from tfdist.cluster import ClusterConfig
 from tfdist.cluster.tpu import find_tpu
+from tfdist.keras_compat.layers.synchronized_by_default import synchronize_batch_normalization
 from tfdist.keras_compat.losses.rule import check_loss_rule, remember_loss_rule
 from tfdist.strategies.all_reduce import refuse_all_reduce
 from tfdist.strategies.central_storage import central_storage
@@ -81,6 +82,7 @@ def create_strategy(
     variable_partitioner: Callable | None = None,
     startup_timeout_seconds: float | None = None,
     loss: str = "auto",
+    sync_batch_norm: bool = False,
 ) -> tf.distribute.Strategy:
     """Returns the tf.distribute.Strategy with this name, prepared for Keras.
 
@@ -104,6 +106,8 @@ def create_strategy(
             `test_on_batch`: "replica_mean" if the program computes means over the rows that it is given, "global_sum"
             if it divides for all replicas itself; "auto" is "replica_mean" unless a division is seen while a step is
             traced, which is logged.
+        sync_batch_norm: whether every BatchNormalization layer that is made in the scope of the strategy normalizes
+            with the moments of the global batch, as one device does.
 
     Raises:
         ValueError: for an unknown name, and for an option that the strategy cannot honour.
@@ -168,4 +172,6 @@ def create_strategy(
             strategy = multi_worker_mirrored(cluster=cluster, devices=devices, all_reduce=all_reduce, **timeout)
         case _:
             strategy = parameter_server(cluster=cluster, variable_partitioner=variable_partitioner, **timeout)
+    if sync_batch_norm:
+        synchronize_batch_normalization(strategy)
     return remember_loss_rule(strategy, loss)

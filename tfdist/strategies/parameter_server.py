@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -22,7 +23,7 @@ from tfdist.keras_compat.parameter_server.variable_partitioner import check_vari
 from tfdist.keras_compat.registry import prepare_keras
 from tfdist.strategies.cluster_resolver import cluster_resolver
 from tfdist.strategies.devices import grow_gpu_memory
-from tfdist.strategies.start_deadline import start_deadline
+from tfdist.strategies.start_deadline import start_deadline, time_to_start
 
 # With only as many inter-op threads as cores, the RPCs of a server on a small machine wait for each other.
 _MIN_INTER_OP_THREADS = 8
@@ -97,9 +98,10 @@ def parameter_server(
             f"expected one of the tasks chief, worker and ps, received {cluster.task_name}; "
             "use 'auto' or 'one_device' in the evaluator."
         )
+    start = time.monotonic()
     wait_for_peers(cluster, timeout_seconds=startup_timeout_seconds, log=get_logger().info)
     resolver = cluster_resolver(cluster, num_gpus=len(tf.config.list_physical_devices("GPU")))
-    with start_deadline(cluster, timeout_seconds=startup_timeout_seconds):
+    with start_deadline(cluster, timeout_seconds=time_to_start(startup_timeout_seconds, since=start)):
         strategy = ParameterServerStrategy(resolver, variable_partitioner=variable_partitioner)
     if strategy.num_replicas_in_sync > 1:
         raise ValueError(

@@ -121,7 +121,7 @@ class DrivenStep:
 
 
 def _is_scalar(value: Any) -> bool:
-    return tf.convert_to_tensor(value).shape.rank == 0
+    return not isinstance(value, dict) and tf.convert_to_tensor(value).shape.rank == 0
 
 
 def _is_whole(value: Any) -> bool:

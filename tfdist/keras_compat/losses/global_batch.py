@@ -24,12 +24,14 @@ class GlobalBatch:
         total: float32 scalar, number of rows of all replicas of all workers, a whole number.
         rule: rule of the step function.
         parts: tensors of this replica that the program has divided for all replicas; their sum is the global value.
+        static_rows: number of rows of this replica, if it is known while the step is traced.
     """
 
     rows: tf.Tensor
     total: tf.Tensor
     rule: StepRule
     parts: list[tf.Tensor] = dataclasses.field(default_factory=list)
+    static_rows: int | None = None
 
     def share(self, dtype: Any = tf.float32) -> tf.Tensor:
         """Returns the fraction of all rows that this replica has, a scalar; 0 if no replica has rows.
@@ -60,11 +62,15 @@ def fraction(part: tf.Tensor, total: tf.Tensor, dtype: Any) -> tf.Tensor:
 
 def rows_of(data: Any) -> tf.Tensor:
     """Returns the number of rows of the first tensor of a replica's batch, a float32 scalar."""
-    first = next(value for value in tf.nest.flatten(data) if value is not None)
+    first = _first_of(data)
     if isinstance(first, tf.RaggedTensor):
         return tf.cast(first.nrows(), tf.float32)
     shape = first.dense_shape if isinstance(first, tf.SparseTensor) else tf.shape(first)
     return tf.cast(shape[0], tf.float32)
+
+
+def _first_of(data: Any) -> Any:
+    return next(value for value in tf.nest.flatten(data) if value is not None)
 
 
 def sum_over_replicas(value: tf.Tensor) -> tf.Tensor:
@@ -82,7 +88,7 @@ def global_batch(data: Any, rule: StepRule) -> Iterator[GlobalBatch]:
         rule: rule of the step function.
     """
     rows = rows_of(data)
-    batch = GlobalBatch(rows, sum_over_replicas(rows), rule)
+    batch = GlobalBatch(rows, sum_over_replicas(rows), rule, static_rows=_first_of(data).shape[0])
     with temporarily(_local, batch=batch):
         yield batch
 

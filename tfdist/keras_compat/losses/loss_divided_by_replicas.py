@@ -32,7 +32,9 @@ from tfdist.keras_compat.losses.global_batch import (
     sum_over_replicas,
     temporarily,
 )
+from tfdist.keras_compat.losses.gradients_across_replicas import weight_gradients_across_replicas
 from tfdist.keras_compat.losses.rule import rule_for
+from tfdist.keras_compat.losses.sums_over_rows import part_of_sum
 from tfdist.keras_compat.mend import Mend
 
 _local = threading.local()
@@ -52,7 +54,7 @@ def _scale(stock: Callable) -> Callable:
         divisor = getattr(_local, "divisor", None)
         if batch.is_replica_mean:
             return value if divisor is None else value * _relative(divisor, batch, value.dtype)
-        part = value * (batch.share(value.dtype) if divisor is None else fraction(*divisor, value.dtype))
+        part = value * (batch.share(value.dtype) if divisor is None else fraction(divisor[0], divisor[1], value.dtype))
         batch.parts.append(part)
         return part
 
@@ -61,7 +63,7 @@ def _scale(stock: Callable) -> Callable:
 
 def _relative(divisor: tuple[tf.Tensor, tf.Tensor], batch: GlobalBatch, dtype: Any) -> tf.Tensor:
     """Returns the replica's share of the divisor, divided by its share of the rows."""
-    return tf.math.divide_no_nan(fraction(*divisor, dtype), batch.share(dtype))
+    return tf.math.divide_no_nan(fraction(divisor[0], divisor[1], dtype), batch.share(dtype))
 
 
 def _unscale(stock: Callable) -> Callable:
@@ -118,10 +120,15 @@ def _global_sum(value: tf.Tensor, batch: GlobalBatch) -> tf.Tensor:
 def _aggregate(stock: Callable) -> Callable:
     def aggregate_additional_loss(self: Any, loss: Any) -> Any:
         batch = current_batch()
-        if batch is None or batch.is_replica_mean or not is_part(loss, batch):
+        if batch is None:
             return stock(self, loss)
-        # A Loss object in a layer has divided this loss already.
-        return tf.reduce_sum(loss)
+        if not batch.is_replica_mean and is_part(loss, batch):
+            # A Loss object in a layer has divided this loss already.
+            return tf.reduce_sum(loss)
+        if loss.shape.rank:
+            # Keras adds up the entries of a loss, for example one for each row.
+            return _global_sum(part_of_sum(loss, batch), batch)
+        return stock(self, loss)
 
     return aggregate_additional_loss
 
@@ -155,6 +162,7 @@ def _apply() -> None:
     TensorFlowTrainer._aggregate_additional_loss = _aggregate(TensorFlowTrainer._aggregate_additional_loss)
     TensorFlowTrainer._make_function = _with_global_batch(TensorFlowTrainer._make_function)
     watch_divisions()
+    weight_gradients_across_replicas()
 
 
 MEND = Mend(

@@ -28,6 +28,7 @@ from tfdist.keras_compat.losses.global_batch import (
     global_batch,
     sum_over_replicas,
 )
+from tfdist.keras_compat.losses.gradients_across_replicas import weight_gradients_across_replicas
 from tfdist.keras_compat.losses.rule import StepRule
 from tfdist.keras_compat.losses.weighting import weighted_gradients
 from tfdist.keras_compat.mend import Mend
@@ -177,6 +178,7 @@ def _apply() -> None:
     utils.all_reduce_sum_gradients = _summed_by_rows(utils.all_reduce_sum_gradients)
     drive_steps(engine_module("training").Model)
     watch_divisions()
+    weight_gradients_across_replicas()
 
 
 MEND = Mend(

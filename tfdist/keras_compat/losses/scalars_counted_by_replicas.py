@@ -12,6 +12,7 @@ metrics/base_metric.py. No upstream issue is known.
 from __future__ import annotations
 
 import inspect
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -20,6 +21,8 @@ import tensorflow as tf
 from tfdist.keras_compat.losses.division import is_part
 from tfdist.keras_compat.losses.global_batch import GlobalBatch, current_batch
 from tfdist.keras_compat.mend import Mend
+
+_metrics_of_parts: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def _defect_present() -> bool:
@@ -36,16 +39,20 @@ def _counted_by_rows(stock: Callable) -> Callable:
         if values.shape.rank != 0 or tf.is_tensor(sample_weight):
             return stock(self, values, sample_weight=sample_weight)
         weight = batch.share(values.dtype) * (1 if sample_weight is None else sample_weight)
-        return stock(self, _mean_of(values, batch), sample_weight=weight)
+        return stock(self, _mean_of(self, values, batch), sample_weight=weight)
 
     update_state.__doc__ = stock.__doc__
     return update_state
 
 
-def _mean_of(value: tf.Tensor, batch: GlobalBatch) -> tf.Tensor:
+def _mean_of(metric: Any, value: tf.Tensor, batch: GlobalBatch) -> tf.Tensor:
     """Returns the mean over the replica's rows; 0 if there are none, where a mean is NaN."""
-    if not batch.is_replica_mean and is_part(value, batch):
-        return tf.math.divide_no_nan(value, batch.share(value.dtype))
+    if not batch.is_replica_mean:
+        if is_part(value, batch):
+            _metrics_of_parts.add(metric)
+        # A test_step differentiates nothing: its losses are recognized by the metric that train_step gave them to.
+        if metric in _metrics_of_parts:
+            return tf.math.divide_no_nan(value, batch.share(value.dtype))
     return tf.where(batch.rows > 0, value, tf.zeros_like(value))
 
 

@@ -18,6 +18,20 @@ from tfdist.keras_compat.losses.weighting import part_of_global
 _OPERATIONS = 200
 
 
+def flat_logs(logs: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns logs in which the entries of nested dicts stand beside the others, as Keras shows them.
+
+    The result of a model's compiled metrics, which `model.metrics` lists as one metric, is such a dict.
+
+    Args:
+        logs: the logs of one replica.
+    """
+    flat: dict[str, Any] = {}
+    for name, value in logs.items():
+        flat |= flat_logs(value) if isinstance(value, Mapping) else {name: value}
+    return flat
+
+
 def scalars_of(logs: Mapping[str, Any]) -> list[str]:
     """Returns the names of the logs that are scalars.
 
@@ -52,9 +66,16 @@ def results_in(logs: Mapping[str, Any], model: Any, results: Mapping[str, Any]) 
     """
     found = {}
     for metric in model.metrics:
-        if metric.name in results and metric.name in logs and _reads(logs[metric.name], metric):
-            found[metric.name] = results[metric.name]
+        for name in _names_of(metric):
+            if name in results and name in logs and _reads(logs[name], metric):
+                found[name] = results[name]
     return found
+
+
+def _names_of(metric: Any) -> list[str]:
+    """Returns the names of a metric's results. The compiled metrics are one metric with several results."""
+    result = metric.result()
+    return list(result) if isinstance(result, Mapping) else [metric.name]
 
 
 def _reads(value: Any, metric: Any) -> bool:

@@ -28,7 +28,7 @@ from tfdist.keras_compat.losses.global_batch import global_batch
 from tfdist.keras_compat.losses.rule import rule_for
 from tfdist.keras_compat.mend import Mend
 from tfdist.keras_compat.steps.jit_compile_on_several_devices import refuse_jit_compile
-from tfdist.keras_compat.steps.logs_of_replicas import parts_of_scalars, results_in, scalars_of
+from tfdist.keras_compat.steps.logs_of_replicas import flat_logs, parts_of_scalars, results_in, scalars_of
 from tfdist.keras_compat.steps.traced_by_rule import TracedByRule, checked_by_rule
 
 
@@ -98,6 +98,7 @@ class ReplicaSteps:
     def _logs_and_totals(self, logs: Any) -> tuple[Any, Any]:
         if not isinstance(logs, dict):
             return logs, []
+        logs = flat_logs(logs)
         # TensorFlow places the sum on the device of its operand. Only the result of tf.identity has a device, the
         # value of a variable has none.
         metrics = [tf.identity(variable.value) for variable in self._summed_variables()]

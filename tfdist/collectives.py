@@ -26,12 +26,12 @@ def all_gather(tensor: tf.Tensor) -> tf.Tensor:
 
     Example:
         >>> import tensorflow as tf, tfdist
-        >>> strategy = tfdist.create_strategy("mirrored", devices=2)
-        >>> def rows():
-        ...     replica = tf.distribute.get_replica_context().replica_id_in_sync_group
-        ...     return tfdist.collectives.all_gather(tf.cast([replica], tf.float32))
-        >>> strategy.experimental_local_results(strategy.run(tf.function(rows)))[0].numpy().tolist()
-        [0.0, 1.0]
+        >>> strategy = tfdist.create_strategy("one_device")
+        >>> def similarities(own):
+        ...     rows = tfdist.collectives.all_gather(own)
+        ...     return tf.matmul(rows, rows, transpose_b=True)
+        >>> strategy.run(similarities, args=(tf.constant([[1.0], [2.0]]),)).numpy().tolist()
+        [[1.0, 2.0], [2.0, 4.0]]
     """
     tensor = tf.convert_to_tensor(tensor)
     context = tf.distribute.get_replica_context()
@@ -57,6 +57,8 @@ def all_gather(tensor: tf.Tensor) -> tf.Tensor:
             total = context.all_reduce(tf.distribute.ReduceOp.SUM, tf.math.multiply_no_nan(upstream, share))
             return tf.math.divide_no_nan(total[before : before + rows], share)
 
-        return context.all_gather(tf.identity(own), axis=0), gradient
+        # One collective after the other, in the same order on every replica.
+        with tf.control_dependencies([rows_of_replicas]):
+            return context.all_gather(tf.identity(own), axis=0), gradient
 
     return gathered(tensor)

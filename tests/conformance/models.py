@@ -103,8 +103,8 @@ def from_function(run: Run, *, repeat: bool = False) -> Any:
 
 
 def weights(model: Any) -> list[Any]:
-    """Returns every weight of a model."""
-    return [np.asarray(weight, dtype=float) for weight in model.get_weights()]
+    """Returns every weight of a model. In Keras 2 the vocabulary of a layer is a weight, too, which is omitted."""
+    return [np.asarray(one, dtype=float) for one in model.get_weights() if np.asarray(one).dtype.kind in "fiu"]
 
 
 def trained(model: Any, history: Any) -> dict[str, Any]:

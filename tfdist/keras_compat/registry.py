@@ -36,6 +36,7 @@ from tfdist.keras_compat.layers import (
     statistics_of_an_empty_replica,
 )
 from tfdist.keras_compat.losses import (
+    loss_called_on_one_replica,
     loss_divided_by_replicas,
     loss_divided_by_replicas_keras2,
     losses_shared_by_replicas,
@@ -59,7 +60,12 @@ from tfdist.keras_compat.steps import (
     predictions_repeated_by_replicas,
     steps_fail_in_a_loop,
 )
-from tfdist.keras_compat.variables import counter_update_is_read_then_assign, replicas_draw_alike, workers_draw_alike
+from tfdist.keras_compat.variables import (
+    assigned_without_aggregation,
+    counter_update_is_read_then_assign,
+    replicas_draw_alike,
+    workers_draw_alike,
+)
 from tfdist.keras_compat.version import KerasInUse, keras_in_use
 
 _Strategy = TypeVar("_Strategy", bound=tf.distribute.Strategy)
@@ -88,6 +94,8 @@ MENDS: tuple[Mend, ...] = (
     fit_keras3.MEND,
     fit_keras2.MEND,
     batch_logs_summed_over_workers.MEND,
+    # Before loss_divided_by_replicas_keras2, which wraps the same method for several replicas.
+    loss_called_on_one_replica.MEND,
     loss_divided_by_replicas_keras2.MEND,
     batch_statistics_read_locally.MEND,
     statistics_of_an_empty_replica.MEND,
@@ -95,6 +103,7 @@ MENDS: tuple[Mend, ...] = (
     workers_draw_alike.MEND,
     constraint_without_aggregation.MEND,
     learning_rate_without_aggregation.MEND,
+    assigned_without_aggregation.MEND,
     jit_compile_on_several_devices.MEND,
     files_written_by_every_worker_keras3.MEND,
     files_written_by_every_worker_keras2.MEND,

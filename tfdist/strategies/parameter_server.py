@@ -18,6 +18,7 @@ from tfdist._log import get_logger
 from tfdist.cluster import ClusterConfig
 from tfdist.cluster.peer_shutdown import wait_until_gone
 from tfdist.cluster.peer_startup import wait_for_peers
+from tfdist.cluster.task_watch import watch_tasks
 from tfdist.cluster.tasks import CHIEF_JOBS
 from tfdist.keras_compat.parameter_server.variable_partitioner import check_variable_partitioner
 from tfdist.keras_compat.registry import prepare_keras
@@ -27,6 +28,8 @@ from tfdist.strategies.start_deadline import start_deadline, time_to_start
 
 # With only as many inter-op threads as cores, the RPCs of a server on a small machine wait for each other.
 _MIN_INTER_OP_THREADS = 8
+# During the training a machine may be busy for a while, however short the start-up has to be.
+_LEAST_SILENCE_SECONDS = 60.0
 
 
 class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
@@ -61,7 +64,8 @@ def parameter_server(
         variable_partitioner: splits variables over the ps tasks, see tf.distribute.experimental.partitioners; tf_keras
             supports partitioners, Keras 3 does not.
         startup_timeout_seconds: how long the coordinator waits for every worker and ps, and how long each worker and ps
-            waits for the coordinator.
+            waits for the coordinator. Also how long, but at least 60 s, a task may go without an answer during the
+            training, because it is stopped or its machine is gone; the coordinator then names it and ends with code 70.
 
     Raises:
         ValueError: for a cluster without parameter servers, and for a partitioner that the Keras in use does not
@@ -108,6 +112,8 @@ def parameter_server(
             f"expected workers with at most one GPU, received workers with {strategy.num_replicas_in_sync} GPUs; "
             "start one worker per GPU, each with its own CUDA_VISIBLE_DEVICES."
         )
+    silence_seconds = max(startup_timeout_seconds, _LEAST_SILENCE_SECONDS)
+    watch_tasks(cluster, timeout_seconds=silence_seconds, while_alive=strategy)
     return prepare_keras(strategy, "parameter_server")
 
 

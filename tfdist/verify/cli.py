@@ -54,8 +54,6 @@ def program_in(words: Sequence[str]) -> tuple[str, tuple[str, ...]]:
             f"expected a Python program after --, received {' '.join(words) or 'nothing'}; write it as in "
             "`tfdist verify -- python train.py`."
         )
-    if not is_module and not Path(words[0]).is_file():
-        raise ValueError(f"expected a program that exists, received {words[0]}.")
     return python, tuple(words)
 
 
@@ -76,6 +74,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     Args:
         argv: command-line arguments after `tfdist verify`; None takes those of this process.
+
+    Example:
+        >>> from tfdist.verify import main
+        >>> main(["--", "python", "train.py"])
+        2
     """
     words = list(sys.argv[1:] if argv is None else argv)
     split = words.index("--") if "--" in words else len(words)
@@ -83,6 +86,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         python, command = program_in(words[split + 1 :])
         others = topologies(replicas=numbers(given.replicas), workers=given.workers)
+        if command[0] != "-m" and not Path(command[0]).is_file():
+            raise ValueError(f"expected a program that exists, received {command[0]}.")
         if given.steps < 1:
             raise ValueError(f"expected --steps to be at least 1, received {given.steps}.")
     except ValueError as error:

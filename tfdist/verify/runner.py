@@ -52,6 +52,7 @@ def reason_in(text: str, *, exit_code: int) -> str:
         'ValueError: no data'
     """
     lines = [line.partition("] ")[2] or line for line in text.splitlines() if line.strip()]
+    lines = [line for line in lines if not line.startswith("tfdist launch:")]
     if exit_code == 124:
         return "it did not end in time"
     for line in reversed(lines):

@@ -16,7 +16,7 @@ def _row_sums():
             self.rows = self.add_weight(name="rows", shape=(), initializer="zeros")
 
         def update_state(self, y_true, y_pred, sample_weight=None):
-            errors = tf.reduce_sum(tf.abs(tf.cast(y_true[:, None], y_pred.dtype) - y_pred), axis=1)
+            errors = tf.reduce_sum(tf.abs(tf.reshape(tf.cast(y_true, y_pred.dtype), [-1, 1]) - y_pred), axis=1)
             self.total.assign(self.total + tf.reduce_sum(errors))
             self.rows.assign_add(tf.cast(tf.shape(errors)[0], self.rows.dtype))
 

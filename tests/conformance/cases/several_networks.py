@@ -164,7 +164,7 @@ def distillation(run):
 
 @case("models within a model, train_step of the outer model", floatx="float64")
 def models_within_a_model(run):
-    from tests.conformance.models import compiled, fit_and_evaluate, keras, regression, tf
+    from tests.conformance.models import compiled, fit_and_evaluate, regression, tf
 
     def loss_of(model, x, y, training):
         hidden = model.encoder(x, training=training)
@@ -175,7 +175,7 @@ def models_within_a_model(run):
         def __init__(self):
             super().__init__()
             self.encoder, self.decoder = _dense(8, 6, 3), _dense(3, 6, 8)
-            self.head = keras.layers.Dense(1)
+            self.head = _dense(3, 1)
 
         def call(self, inputs, training=None):
             hidden = self.encoder(inputs, training=training)

@@ -1,6 +1,6 @@
 """Optical character recognition: convolutions, a bidirectional LSTM, and a CTC layer that adds a loss for each row.
 
-The loss is computed here, because the operation of TensorFlow computes in float32: see ctc_compiled.
+The loss is computed here, because the operation of TensorFlow computes parts of it in float32: see ctc_compiled.
 """
 
 from __future__ import annotations

@@ -70,5 +70,6 @@ def test_a_contrastive_loss_over_gathered_rows_trains_as_on_one_device(replicas,
 
 
 def test_a_scalar_is_refused():
-    with pytest.raises(ValueError, match="expected a tensor with rows for all_gather, received a scalar; add an axis."):
+    message = r"expected a tensor with rows for all_gather, received a scalar; add an axis\."
+    with pytest.raises(ValueError, match=message):
         all_gather(1.0)

@@ -26,6 +26,13 @@ GROUPS = (
     "saving",
 )
 
+# The groups of the table in docs/conformance.md. The rows of the other groups are only tested so far.
+TABLE_GROUPS = tuple(
+    group
+    for group in GROUPS
+    if group not in ("own_losses", "own_steps", "several_networks", "metrics_and_loops", "sequences")
+)
+
 TOLERANCE = 1e-5
 # In float64, rounding cannot hide a wrong weight of a loss.
 FLOAT64_TOLERANCE = 1e-10
@@ -142,13 +149,20 @@ def all_cases() -> dict[str, Case]:
     return dict(sorted(_cases.items(), key=lambda item: (GROUPS.index(item[1].group), order[item[0]])))
 
 
+def table_cases() -> dict[str, Case]:
+    """Returns the cases of the table by name, in its order."""
+    return {name: one for name, one in all_cases().items() if one.group in TABLE_GROUPS}
+
+
 # The groups whose results depend on the number of replicas. CI runs the other groups on at most two replicas.
-REPLICA_GROUPS = ("uneven_data", "gradient_rules", "layers", "own_losses")
+REPLICA_GROUPS = ("uneven_data", "gradient_rules", "layers")
 
 
 def is_core(topology: Topology, case: Case) -> bool:
     """Returns whether CI runs a cell."""
-    return not case.name.endswith("-float32") and (topology.replicas <= 2 or case.group in REPLICA_GROUPS)
+    if case.group not in TABLE_GROUPS:
+        return case.floatx == "float64" and topology.name in ("Mirrored 2", "MultiWorkerMirrored 2x1")
+    return topology.replicas <= 2 or case.group in REPLICA_GROUPS
 
 
 # The groups about gradients, which DistributedOptimizer handles with code of its own.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -84,13 +85,16 @@ with start_deadline(cluster("127.0.0.1:1"), timeout_seconds=1):
 
 @pytest.fixture(scope="module")
 def ended(module_children):
+    starting = threading.Lock()
+
+    def run(program):
+        with starting:
+            child = module_children.start(START + program)
+        return child.end()
+
     # Two at once, since each of them imports TensorFlow.
     with ThreadPoolExecutor(2) as pool:
-        return dict(zip(PROGRAMS, pool.map(lambda name: run(module_children, name), PROGRAMS), strict=True))
-
-
-def run(children, name):
-    return children.start_command("-c", START + PROGRAMS[name]).end()
+        return dict(zip(PROGRAMS, pool.map(run, PROGRAMS.values()), strict=True))
 
 
 def log(finished):

@@ -55,6 +55,18 @@ outcome(lambda: model.predict_on_batch(x).shape)
         outcome="OUTCOME (16, 1)",
     ),
     Canary(
+        mends=("state_shared_by_replicas",),
+        shows="on central storage, replicas cannot assign the state of a stateful layer",
+        program="""
+strategy = central_storage()
+with strategy.scope():
+    layer = keras.layers.SimpleRNN(1, stateful=True)
+    layer.build((2, 3, 4))
+outcome(lambda: bool(strategy.run(lambda: layer(tf.ones([2, 3, 4])))))
+""",
+        outcome="OUTCOME raised ValueError",
+    ),
+    Canary(
         mends=("steps_counted_by_each_worker",),
         shows="the batches of one worker are counted as the steps of a distributed dataset",
         program="""

@@ -33,6 +33,7 @@ from tfdist.keras_compat.layers import (
     batch_statistics_read_locally,
     batch_statistics_stay_local,
     convolution_of_no_rows,
+    state_shared_by_replicas,
     statistics_of_an_empty_replica,
 )
 from tfdist.keras_compat.losses import (
@@ -100,6 +101,7 @@ MENDS: tuple[Mend, ...] = (
     batch_statistics_read_locally.MEND,
     statistics_of_an_empty_replica.MEND,
     convolution_of_no_rows.MEND,
+    state_shared_by_replicas.MEND,
     workers_draw_alike.MEND,
     constraint_without_aggregation.MEND,
     learning_rate_without_aggregation.MEND,

@@ -81,7 +81,7 @@ def masked_gru(run):
     return fit_and_evaluate(compiled(run, make), tf.data.Dataset.from_tensor_slices((steps, Y[:UNEVEN])).batch(BATCH))
 
 
-@case("stateful RNN, reset between epochs", floatx="float64")
+@case("stateful RNN, reset between epochs", floatx="float64", refused_on=("central_storage",))
 def stateful_rnn(run):
     from tests.conformance.models import BATCH, KERAS_3, X, Y, as_float, compiled, fit, keras, tf
 

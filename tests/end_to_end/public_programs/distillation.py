@@ -18,6 +18,7 @@ class Distiller(keras.Model):
     def __init__(self, student: Any, teacher: Any) -> None:
         super().__init__()
         self.student, self.teacher = student, teacher
+        self.distillation_tracker = keras.metrics.Mean(name="distillation_loss")
 
     def compile(self, optimizer: Any, metrics: Any, student_loss_fn: Any, distillation_loss_fn: Any) -> None:
         super().compile(optimizer=optimizer, metrics=metrics)
@@ -29,6 +30,7 @@ class Distiller(keras.Model):
         distillation_loss = self.distillation_loss_fn(
             tf.nn.softmax(teacher_pred / TEMPERATURE, axis=1), tf.nn.softmax(y_pred / TEMPERATURE, axis=1)
         )
+        self.distillation_tracker.update_state(distillation_loss)
         return ALPHA * student_loss + (1 - ALPHA) * distillation_loss * TEMPERATURE**2
 
     def call(self, x: Any, training: Any = None) -> Any:

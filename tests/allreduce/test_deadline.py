@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
@@ -50,7 +51,7 @@ def test_a_worker_that_takes_no_part_ends_the_others_steps_with_an_error_that_na
 
 
 def test_a_sum_that_waits_is_logged_before_it_fails(found):
-    assert "[worker 0] tfdist: a sum of gradients has waited 2 s for worker 1\n" in found["output"]
+    assert re.search(r"\[worker 0\] tfdist: a sum of gradients has waited \d s for worker 1\n", found["output"])
 
 
 def test_the_worker_that_runs_the_coordination_service_is_named_too(children, tmp_path):

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from tfdist.cluster import ClusterConfig, PeerTimeoutError, PortInUseError, peer_startup
-from tfdist.cluster.greeting import Greeting, send_to_port_holder
+from tfdist.cluster.greeting import Greeting, send_greeting
 from tfdist.cluster.peer_startup import wait_for_peers
 
 from .conftest import DEADLINE
@@ -27,6 +27,10 @@ def short_patience(monkeypatch):
 def worker(ports, index):
     jobs = {"worker": [f"127.0.0.1:{port}" for port in ports]}
     return ClusterConfig(jobs=jobs, task_type="worker", task_index=index)
+
+
+def rival_of_worker_0(port):
+    return send_greeting(Greeting("worker 0", 4711), hosts=("127.0.0.1",), port=port)
 
 
 class Waiting:
@@ -85,10 +89,22 @@ def test_processes_with_one_index_on_two_machines_find_each_other_instead_of_the
         )
 
 
+def test_the_peers_of_the_two_processes_do_not_wait_either(held_ports, background):
+    ports = held_ports(4)
+    waiting = [Waiting(background, worker(ports, index)) for index in (0, 1, 2)]
+    begin = time.monotonic()
+    assert rival_of_worker_0(ports[0]) == Greeting("worker 0")
+    for one in waiting:
+        message = one.error()
+        assert message.startswith(f"worker 3 at 127.0.0.1:{ports[3]} did not answer in ")
+        assert ", and another process (4711) was started as worker 0 at the same address; give every" in message
+    assert time.monotonic() - begin < DEADLINE / 2
+
+
 def test_a_missing_peer_that_no_wrong_index_explains_has_all_of_its_time(held_ports, background, server):
     ports = held_ports(3)
     first = Waiting(background, worker(ports, 0), timeout_seconds=2.0)
-    assert send_to_port_holder(ports[0], Greeting("worker 0", 4711)) == Greeting("worker 0")
+    assert rival_of_worker_0(ports[0]) == Greeting("worker 0")
     message = first.error()
     assert message.startswith("2 of 2 peers did not answer in 2 s: worker 1 at ")
     assert ", and another process (4711) was started as worker 0 at the same address; give every" in message
@@ -98,7 +114,7 @@ def test_a_second_process_does_no_harm_if_the_peers_come(held_ports, background,
     ports = held_ports(2)
     first = Waiting(background, worker(ports, 0))
     for _ in range(2):
-        assert send_to_port_holder(ports[0], Greeting("worker 0", 4711)) == Greeting("worker 0")
+        assert rival_of_worker_0(ports[0]) == Greeting("worker 0")
     server(ports[1])
     assert first.result.result(DEADLINE) is None
 
@@ -106,7 +122,7 @@ def test_a_second_process_does_no_harm_if_the_peers_come(held_ports, background,
 def test_a_port_holder_that_is_no_waiting_task_is_not_greeted(server, silent_server, monkeypatch):
     monkeypatch.setattr("tfdist.cluster.greeting._SECONDS", 0.1)
     for _, port in (server(), silent_server()):
-        assert send_to_port_holder(port, Greeting("worker 0", 4711)) is None
+        assert rival_of_worker_0(port) is None
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """The lines that tasks send each other while they wait for their peers, so that each notices who the other one is.
 
 A task that waits sends its name to everyone who connects to its port. A second process with the same port sends its own
-name back before it ends, so that the first process learns why a peer is missing.
+name back before it ends, so that the first process learns why a peer is missing, and passes it on to its peers.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import re
 import socket
+from collections.abc import Sequence
 from typing import NamedTuple
 
 PREFIX = b"tfdist "
@@ -74,17 +75,18 @@ def read_line(connection: socket.socket) -> bytes:
     return data
 
 
-def send_to_port_holder(port: int, greeting: Greeting) -> Greeting | None:
-    """Sends a greeting to the process of this machine that listens on a port, and returns the greeting of that process.
+def send_greeting(greeting: Greeting, *, hosts: Sequence[str], port: int) -> Greeting | None:
+    """Sends a greeting to the task that waits for its peers at a port, and returns the greeting of that task.
 
     Args:
-        port: the port that another process listens on.
-        greeting: what this process says about itself.
+        greeting: what to send.
+        hosts: the names or addresses of one machine, which are tried in this order.
+        port: the port of the task.
 
     Returns:
-        The greeting; None if the process is not a task that waits for its peers.
+        The greeting of the task; None if no task waits there.
     """
-    for host in ("127.0.0.1", "::1"):
+    for host in hosts:
         with contextlib.suppress(OSError), socket.create_connection((host, port), timeout=_SECONDS) as connection:
             received = Greeting.from_bytes(read_line(connection))
             if received is not None:

@@ -21,7 +21,7 @@ class PeerListener:
         selector: the selector that the caller waits with; the listener adds its sockets to it.
 
     Attributes:
-        rivals: the greetings of the processes that could not listen because this task has the port, each once.
+        rivals: the greetings of the processes that could not listen because this task, or a peer, has their port.
 
     Example:
         >>> import selectors, socket

@@ -6,6 +6,7 @@ import contextlib
 import math
 import os
 import selectors
+import threading
 import time
 from collections.abc import Callable, Sequence
 
@@ -14,11 +15,11 @@ from tfdist.cluster.address import split_address
 from tfdist.cluster.background_probes import BackgroundProbes
 from tfdist.cluster.config import ClusterConfig
 from tfdist.cluster.errors import PeerTimeoutError, PortInUseError
-from tfdist.cluster.greeting import Greeting, send_to_port_holder
+from tfdist.cluster.greeting import Greeting, send_greeting
 from tfdist.cluster.listener import PeerListener
 from tfdist.cluster.probe import CLOSED, NO_REPLY, NO_ROUTE, REFUSED, SILENT, UNRESOLVED
 from tfdist.cluster.sockets import listen_on_own_port
-from tfdist.cluster.tasks import Task
+from tfdist.cluster.tasks import Task, same_task
 from tfdist.cluster.wrong_indices import CHECK_INDICES, describe, explain, is_another_task
 
 _ADVICE = {
@@ -34,6 +35,8 @@ _REPORT_LINES = 8
 _LINGER_SECONDS = 0.5
 # How long this task waits on once wrong task indices explain all of the missing peers.
 _PATIENCE_SECONDS = 10.0
+# How long the end of the wait may be delayed until the peers have been told about wrong indices.
+_TELL_SECONDS = 2.0
 # A connection from a peer makes this task probe all missing peers at once, but at most once in this time.
 _RETRY_SECONDS = 0.1
 
@@ -56,8 +59,8 @@ def wait_for_peers(
 
     If two processes are started as the same task, another task is missing. On one machine, the second process cannot
     listen, says so to the first process, and raises PortInUseError; on two machines, each finds a task with its own
-    name at the address of a peer. The remaining process waits for 10 s more and raises PeerTimeoutError if no more
-    peers are missing than wrong processes were seen.
+    name at the address of a peer. The first process passes this on to its peers. All of them wait for 10 s more and
+    raise PeerTimeoutError if no more peers are missing than wrong processes were seen.
 
     Args:
         config: the cluster. A single process returns at once; an evaluator only checks that its own port is free.
@@ -101,8 +104,10 @@ def wait_for_peers(
                 sentence = _timeout_sentence(missing, len(awaited), rivals, f"{give_up_at:g}")
                 raise PeerTimeoutError(sentence, missing)
             if len(rivals) > reported_rivals:
+                own = [rival for rival in rivals[reported_rivals:] if same_task(rival.task_name, config.task_name)]
                 reported_rivals = len(rivals)
                 write_line(f"{describe(rivals)}; {CHECK_INDICES}")
+                stack.callback(_tell_peers(awaited, own).join, _TELL_SECONDS)
             if elapsed >= next_report:
                 for line in _report(missing, elapsed, timeout_seconds):
                     write_line(line)
@@ -156,13 +161,28 @@ def _listen(address: str, task_name: str, selector: selectors.BaseSelector) -> P
         return PeerListener(listen_on_own_port(address, task_name=task_name), task_name=task_name, selector=selector)
     except PortInUseError as error:
         _, port = split_address(address)
-        holder = send_to_port_holder(port, Greeting(task_name, os.getpid()))
+        # The other process is on this machine, whose own address may have no route from inside a container.
+        holder = send_greeting(Greeting(task_name, os.getpid()), hosts=("127.0.0.1", "::1"), port=port)
         if holder is None:
             raise
         raise PortInUseError(
             f"{task_name} expected port {port} to be free for its own address {address}, but another process that is "
             f"{holder.task_name} listens there; {CHECK_INDICES}."
         ) from error
+
+
+def _tell_peers(peers: Sequence[Task], rivals: Sequence[Greeting]) -> threading.Thread:
+    """Starts a thread that passes the rivals of this task on, so that the peers do not wait for the missing task."""
+
+    def tell() -> None:
+        for peer in peers:
+            host, port = split_address(peer.address)
+            for rival in rivals:
+                send_greeting(rival, hosts=(host,), port=port)
+
+    thread = threading.Thread(target=tell, daemon=True, name="tfdist tells peers")
+    thread.start()
+    return thread
 
 
 def _wait_for_event(

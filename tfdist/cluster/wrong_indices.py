@@ -31,7 +31,7 @@ def explain(missing: Sequence[tuple[Task, str]], rivals: Sequence[Greeting]) -> 
 
     Args:
         missing: the peers that have not answered, each with the reason.
-        rivals: the processes that could not listen because this task has the port.
+        rivals: the processes that could not listen because another process has their port.
 
     Example:
         >>> missing = [(Task("worker", 1, "a:1"), "connection refused")]
@@ -42,7 +42,7 @@ def explain(missing: Sequence[tuple[Task, str]], rivals: Sequence[Greeting]) -> 
 
 
 def describe(rivals: Sequence[Greeting]) -> str:
-    """Returns which other processes wanted the port of this task.
+    """Returns which processes could not listen because another process has their port.
 
     Example:
         >>> describe([Greeting("worker 0", 4711)])

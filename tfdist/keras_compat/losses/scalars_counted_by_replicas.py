@@ -36,24 +36,31 @@ def _counted_by_rows(stock: Callable) -> Callable:
         if batch is None or not isinstance(self, tf.keras.metrics.Mean):
             return stock(self, values, sample_weight=sample_weight)
         values = tf.cast(tf.convert_to_tensor(values), self.dtype)
-        if values.shape.rank != 0 or tf.is_tensor(sample_weight):
+        if values.shape.rank != 0:
             return stock(self, values, sample_weight=sample_weight)
-        weight = batch.share(values.dtype) * (1 if sample_weight is None else sample_weight)
-        return stock(self, _mean_of(self, values, batch), sample_weight=weight)
+        # Without rows a mean is NaN, and the product of NaN and a weight of 0 would be NaN too.
+        mean = tf.where(batch.rows > 0, values, tf.zeros_like(values))
+        if tf.is_tensor(sample_weight):
+            return stock(self, mean, sample_weight=sample_weight)
+        factor = 1 if sample_weight is None else sample_weight
+        if _counts_parts(self, values, batch):
+            # A replica without rows may have a part, too: its part of a regularizer.
+            replicas = tf.distribute.get_replica_context().num_replicas_in_sync
+            return stock(self, values * replicas, sample_weight=factor / replicas)
+        return stock(self, mean, sample_weight=batch.share(values.dtype) * factor)
 
     update_state.__doc__ = stock.__doc__
     return update_state
 
 
-def _mean_of(metric: Any, value: tf.Tensor, batch: GlobalBatch) -> tf.Tensor:
-    """Returns the mean over the replica's rows; 0 if there are none, where a mean is NaN."""
-    if not batch.is_replica_mean:
-        if is_part(value, batch):
-            _metrics_of_parts.add(metric)
-        # A test_step differentiates nothing: its losses are recognized by the metric that train_step gave them to.
-        if metric in _metrics_of_parts:
-            return tf.math.divide_no_nan(value, batch.share(value.dtype))
-    return tf.where(batch.rows > 0, value, tf.zeros_like(value))
+def _counts_parts(metric: Any, value: tf.Tensor, batch: GlobalBatch) -> bool:
+    """Returns whether a metric gets the parts of a loss that the program divides for all replicas."""
+    if batch.is_replica_mean:
+        return False
+    if is_part(value, batch):
+        _metrics_of_parts.add(metric)
+    # A test_step differentiates nothing: its losses are recognized by the metric that train_step gave them to.
+    return metric in _metrics_of_parts
 
 
 def _apply() -> None:

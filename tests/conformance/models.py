@@ -14,6 +14,8 @@ KERAS_3 = not keras.Model.__module__.startswith(("tf_keras", "keras.src.engine")
 BATCH = 32
 ROWS = 10 * BATCH
 UNEVEN = ROWS - 17
+# With so many rows, the last batch has one row, and every replica but one has none.
+ONE_LEFT = ROWS - BATCH + 1
 
 _rng = np.random.default_rng(7)
 X = _rng.normal(size=(ROWS, 8)).astype("float32")

@@ -55,7 +55,10 @@ def start_watchdog(cluster: ClusterConfig, *, timeout_seconds: float) -> subproc
 
 def main() -> None:
     """Runs the watchdog: reads what to watch from stdin, and ends when stdin is closed or the deadline has passed."""
-    order = json.loads(sys.stdin.buffer.readline())
+    line = sys.stdin.buffer.readline()
+    if not line:
+        return  # The process has ended before it could say what to watch.
+    order = json.loads(line)
     cluster = ClusterConfig.from_tf_config(order["tf_config"])
     process = order["process"]
     watch(

@@ -37,6 +37,7 @@ from tfdist.keras_compat.layers import (
     statistics_of_an_empty_replica,
 )
 from tfdist.keras_compat.losses import (
+    ctc_of_no_rows,
     loss_called_on_one_replica,
     loss_divided_by_replicas,
     loss_divided_by_replicas_keras2,
@@ -101,6 +102,7 @@ MENDS: tuple[Mend, ...] = (
     batch_statistics_read_locally.MEND,
     statistics_of_an_empty_replica.MEND,
     convolution_of_no_rows.MEND,
+    ctc_of_no_rows.MEND,
     state_shared_by_replicas.MEND,
     workers_draw_alike.MEND,
     constraint_without_aggregation.MEND,

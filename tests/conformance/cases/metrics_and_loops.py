@@ -39,7 +39,7 @@ def metric_with_assign(run):
 
 @case("a metric function that returns the mean of the batch", floatx="float64")
 def scalar_metric_function(run):
-    from tests.conformance.models import UNEVEN, batches, compiled, fit_and_evaluate, tf
+    from tests.conformance.models import ONE_LEFT, batches, compiled, fit_and_evaluate, tf
 
     def mean_size(y_true, y_pred):
         return tf.reduce_mean(tf.abs(y_pred))
@@ -48,7 +48,7 @@ def scalar_metric_function(run):
         return -tf.reduce_mean(tf.reduce_sum(tf.nn.softmax(y_pred) * tf.nn.log_softmax(y_pred), axis=-1))
 
     # compiled calls each callable of `metrics` to make a metric.
-    return fit_and_evaluate(compiled(run, metrics=(lambda: mean_size, lambda: mean_entropy)), batches(UNEVEN))
+    return fit_and_evaluate(compiled(run, metrics=(lambda: mean_size, lambda: mean_entropy)), batches(ONE_LEFT))
 
 
 @case("custom training loop of the TensorFlow guide", floatx="float64")

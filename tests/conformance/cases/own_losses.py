@@ -31,11 +31,11 @@ def _penalty(factor):
     return Penalty()
 
 
-@case("add_loss beside a compiled loss, last batch smaller", floatx="float64")
+@case("add_loss beside a compiled loss", floatx="float64")
 def add_loss_with_compiled_loss(run):
-    from tests.conformance.models import UNEVEN, batches, compiled, fit_and_evaluate, network
+    from tests.conformance.models import ONE_LEFT, batches, compiled, fit_and_evaluate, network
 
-    return fit_and_evaluate(compiled(run, lambda: network(hidden=[_penalty(0.3)])), batches(UNEVEN))
+    return fit_and_evaluate(compiled(run, lambda: network(hidden=[_penalty(0.3)])), batches(ONE_LEFT))
 
 
 @case("add_loss in models within a model", floatx="float64")
@@ -62,7 +62,19 @@ def add_loss_in_nested_models(run):
 
 def _endpoint(run, loss_of, *, weighted=False):
     """Trains a model whose last layer takes the targets, and perhaps the weights of rows, as further inputs."""
-    from tests.conformance.models import BATCH, UNEVEN, X, as_float, compiled, fit_and_evaluate, keras, np, sgd, tf
+    from tests.conformance.models import (
+        BATCH,
+        ONE_LEFT,
+        UNEVEN,
+        X,
+        as_float,
+        compiled,
+        fit_and_evaluate,
+        keras,
+        np,
+        sgd,
+        tf,
+    )
 
     class Endpoint(keras.layers.Layer):
         def call(self, inputs):
@@ -76,8 +88,8 @@ def _endpoint(run, loss_of, *, weighted=False):
         inputs = [x, y, w] if weighted else [x, y]
         return keras.Model(inputs, Endpoint()([y, predictions, *inputs[2:]]))
 
-    x = as_float(X[:UNEVEN])
-    columns = (x, x.sum(axis=1, keepdims=True), np.linspace(0.2, 2.0, UNEVEN, dtype=x.dtype)[:, None])
+    x = as_float(X[: ONE_LEFT if weighted else UNEVEN])
+    columns = (x, x.sum(axis=1, keepdims=True), np.linspace(0.2, 2.0, len(x), dtype=x.dtype)[:, None])
     # Keras 2 would take the tuple alone for inputs, targets and weights.
     data = tf.data.Dataset.from_tensor_slices((columns if weighted else columns[:2],)).batch(BATCH)
     # The rate is low, because the sum over 32 rows is trained as well as their mean.
@@ -107,35 +119,35 @@ def endpoint_layer_per_row(run):
     return _endpoint(run, keras.losses.MeanSquaredError(reduction="none"))
 
 
-def _spoken(loss=None):
+def _spoken(rows):
     """Returns a model and data for connectionist temporal classification: 6 time steps, labels of 1 to 3 characters."""
-    from tests.conformance.models import BATCH, UNEVEN, X, Y, as_float, keras, np, tf
+    from tests.conformance.models import BATCH, X, Y, as_float, keras, np, tf
 
-    labels = np.stack([1 + Y[:UNEVEN], 2 - Y[:UNEVEN], 1 + np.arange(UNEVEN) % 2], axis=1)
-    labels[np.arange(3)[None] > np.arange(UNEVEN)[:, None] % 3] = 0
+    labels = np.stack([1 + Y[:rows], 2 - Y[:rows], 1 + np.arange(rows) % 2], axis=1)
+    labels[np.arange(3)[None] > np.arange(rows)[:, None] % 3] = 0
 
     def make(outputs=4):
         inputs = keras.layers.Input((8,))
         frames = keras.layers.Reshape((6, 3))(keras.layers.Dense(18, activation="tanh")(inputs))
         return inputs, keras.layers.Dense(outputs)(frames)
 
-    return make, as_float(X[:UNEVEN]), labels, lambda *columns: tf.data.Dataset.from_tensor_slices(columns).batch(BATCH)
+    return make, as_float(X[:rows]), labels, lambda *columns: tf.data.Dataset.from_tensor_slices(columns).batch(BATCH)
 
 
 @case("CTC loss, compiled", floatx="float64", tolerance=1e-6, why=_CTC)
 def ctc_compiled(run):
-    from tests.conformance.models import KERAS_3, compiled, fit_and_evaluate, keras
+    from tests.conformance.models import KERAS_3, UNEVEN, compiled, fit_and_evaluate, keras
 
     if not KERAS_3:
         return "Keras 2 has no CTC loss to compile"
-    make, x, labels, dataset = _spoken()
+    make, x, labels, dataset = _spoken(UNEVEN)
     model = compiled(run, lambda: keras.Model(*make()), metrics=(), loss=keras.losses.CTC())
     return fit_and_evaluate(model, dataset(x, labels))
 
 
 @case("CTC loss in an endpoint layer", floatx="float64", tolerance=1e-6, why=_CTC)
 def ctc_layer(run):
-    from tests.conformance.models import KERAS_3, compiled, fit_and_evaluate, keras, tf
+    from tests.conformance.models import KERAS_3, ONE_LEFT, compiled, fit_and_evaluate, keras, tf
 
     def costs(labels, logits):
         rows = tf.shape(labels)[0]
@@ -153,7 +165,7 @@ def ctc_layer(run):
             self.add_loss(tf.reduce_mean(costs(labels, logits)))
             return logits
 
-    make, x, labels, dataset = _spoken()
+    make, x, labels, dataset = _spoken(ONE_LEFT)
 
     def whole():
         inputs, logits = make()
@@ -201,7 +213,7 @@ def loss_dict_with_weights(run):
 
 @case("a loss function that returns the mean of the batch", floatx="float64")
 def scalar_loss_function(run):
-    from tests.conformance.models import compiled, fit_and_evaluate, keras, regression, tf
+    from tests.conformance.models import ONE_LEFT, compiled, fit_and_evaluate, keras, regression, tf
 
     def make():
         inputs = keras.layers.Input((8,))
@@ -210,4 +222,4 @@ def scalar_loss_function(run):
     def loss(y_true, y_pred):
         return tf.reduce_mean(tf.abs(y_true - y_pred))
 
-    return fit_and_evaluate(compiled(run, make, metrics=(), loss=loss), regression())
+    return fit_and_evaluate(compiled(run, make, metrics=(), loss=loss), regression(ONE_LEFT))

@@ -113,24 +113,24 @@ def reduce_mean_step(run):
 
 @case("train_step with tf.reduce_mean, last batch of 1 row", floatx="float64")
 def reduce_mean_step_one_row(run):
-    from tests.conformance.models import BATCH, ROWS, batches, tf
+    from tests.conformance.models import ONE_LEFT, batches, tf
 
     def loss_of(model, x, y, training):
         return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(y, model(x, training=training)))
 
-    return _fitted(run, own_model(loss_of), loss=None, data=batches(ROWS - BATCH + 1))
+    return _fitted(run, own_model(loss_of), loss=None, data=batches(ONE_LEFT))
 
 
 @case("train_step that calls a Loss object", floatx="float64")
 def loss_object_step(run):
-    from tests.conformance.models import cross_entropy
+    from tests.conformance.models import ONE_LEFT, batches, cross_entropy
 
     cross = cross_entropy()
 
     def loss_of(model, x, y, training):
         return cross(y, model(x, training=training))
 
-    return _fitted(run, own_model(loss_of), loss=None)
+    return _fitted(run, own_model(loss_of), loss=None, data=batches(ONE_LEFT))
 
 
 @case("train_step that differentiates one loss for each row", floatx="float64")
@@ -146,7 +146,16 @@ def loss_for_each_row_step(run):
 
 @case("train_step with tf.nn.compute_average_loss", floatx="float64")
 def compute_average_loss_step(run):
-    from tests.conformance.models import UNEVEN, batches, compiled, cross_entropy, fit_and_evaluate, keras, network, tf
+    from tests.conformance.models import (
+        ONE_LEFT,
+        batches,
+        compiled,
+        cross_entropy,
+        fit_and_evaluate,
+        keras,
+        network,
+        tf,
+    )
 
     cross = cross_entropy(reduction="none")
 
@@ -157,7 +166,7 @@ def compute_average_loss_step(run):
     def make():
         return network(own_model(loss_of), kernel_regularizer=keras.regularizers.L2(0.1))
 
-    return fit_and_evaluate(compiled(run, make, metrics=(), loss=None), batches(UNEVEN))
+    return fit_and_evaluate(compiled(run, make, metrics=(), loss=None), batches(ONE_LEFT))
 
 
 @case("train_step that divides by num_replicas_in_sync", floatx="float64")
@@ -226,6 +235,33 @@ def own_step_on_batch(run):
     tested = [model.test_on_batch(x[part], Y[part], return_dict=True) for part in parts]
     names = [{name: float(value) for name, value in logs.items()} for logs in [*trained, *tested]]
     return {"weights": weights(model), "logs": names, "predicted": model.predict_on_batch(x[parts[-1]])}
+
+
+@case("train_on_batch with a summed loss and a metric that counts", floatx="float64")
+def sums_on_batch(run):
+    from tests.conformance.models import BATCH, X, as_float, compiled, keras, sgd, weights
+
+    def make():
+        inputs = keras.layers.Input((8,))
+        return keras.Model(inputs, keras.layers.Dense(1, activation="sigmoid")(inputs))
+
+    model = compiled(
+        run,
+        make,
+        optimizer=lambda: sgd(learning_rate=0.002),
+        loss=keras.losses.BinaryCrossentropy(reduction="sum"),
+        metrics=(lambda: keras.metrics.TruePositives(name="hits"),),
+    )
+    x = as_float(X)
+    y = (x.sum(axis=1, keepdims=True) > 0).astype(x.dtype)
+    # The last batch has 1 row.
+    parts = [slice(i * BATCH, (i + 1) * BATCH) for i in range(4)] + [slice(4 * BATCH, 4 * BATCH + 1)]
+    steps = [
+        step(x[part], y[part], return_dict=True)
+        for part in parts
+        for step in (model.train_on_batch, model.test_on_batch)
+    ]
+    return {"weights": weights(model), "logs": [{name: float(v) for name, v in logs.items()} for logs in steps]}
 
 
 @case("scalars that train_step returns as logs", floatx="float64")

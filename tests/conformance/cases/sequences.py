@@ -40,21 +40,21 @@ def text_vectorization_with_adapt(run):
     return fit_and_evaluate(compiled(run, make), data)
 
 
-def _tokens():
+def _tokens(rows):
     """Returns rows of up to 6 tokens, 0 after the last, of which the first half of each batch has fewer."""
-    from tests.conformance.models import BATCH, UNEVEN
+    from tests.conformance.models import BATCH
 
-    tokens = np.random.default_rng(9).integers(1, 20, size=(UNEVEN, 6))
-    lengths = np.where(np.arange(UNEVEN) % BATCH < BATCH // 2, 2, 5) + np.arange(UNEVEN) % 2
+    tokens = np.random.default_rng(9).integers(1, 20, size=(rows, 6))
+    lengths = np.where(np.arange(rows) % BATCH < BATCH // 2, 2, 5) + np.arange(rows) % 2
     tokens[np.arange(6)[None] >= lengths[:, None]] = 0
     return tokens
 
 
 @case("LSTM of masked sequences, one label for each step", floatx="float64")
 def masked_lstm(run):
-    from tests.conformance.models import BATCH, compiled, fit_and_evaluate, keras, tf
+    from tests.conformance.models import BATCH, UNEVEN, compiled, fit_and_evaluate, keras, tf
 
-    tokens = _tokens()
+    tokens = _tokens(UNEVEN)
 
     def make():
         inputs = keras.layers.Input((6,), dtype="int64")
@@ -105,9 +105,9 @@ def stateful_rnn(run):
 
 @case("MultiHeadAttention with a mask", floatx="float64")
 def attention(run):
-    from tests.conformance.models import BATCH, Y, compiled, fit_and_evaluate, keras, tf
+    from tests.conformance.models import BATCH, ONE_LEFT, Y, compiled, fit_and_evaluate, keras, tf
 
-    tokens = _tokens()
+    tokens = _tokens(ONE_LEFT)
 
     def make():
         inputs = keras.layers.Input((6,), dtype="int64")

@@ -1,6 +1,6 @@
 """Mends Keras 3's train and test functions on several replicas, which fail with steps_per_execution above 1.
 
-Stock Keras 3 has four defects in these functions:
+Stock Keras 3 has five defects in these functions:
 
 - With steps_per_execution above 1 the step fails, because a function within a condition within a loop loses its integer
   inputs (keras-team/keras#19246). The mend traces the step directly into the loop.
@@ -9,6 +9,7 @@ Stock Keras 3 has four defects in these functions:
 - The logs of a step are the mean of the results that each replica's metrics give. The mean of accuracies is not the
   accuracy if the numbers of rows differ, and the mean of AUCs is not the AUC. With the mend the logs are computed from
   the sums over all replicas, as at the end of the epoch.
+- `train_on_batch` and `test_on_batch` give the whole batch to every replica. With the mend they divide its rows.
 - `jit_compile=True` fails in TensorFlow if variables are on several devices. The mend refuses `jit_compile=True`.
 
 Source: TensorFlowTrainer._make_function in Keras 3; upstream issue keras-team/keras#19246.
@@ -27,6 +28,7 @@ from tfdist.allreduce import sum_gradients
 from tfdist.keras_compat.losses.global_batch import global_batch
 from tfdist.keras_compat.losses.rule import rule_for
 from tfdist.keras_compat.mend import Mend
+from tfdist.keras_compat.steps.batch_of_replicas import batch_of_replicas
 from tfdist.keras_compat.steps.jit_compile_on_several_devices import refuse_jit_compile
 from tfdist.keras_compat.steps.logs_of_replicas import flat_logs, parts_of_scalars, results_in, scalars_of
 from tfdist.keras_compat.steps.traced_by_rule import TracedByRule, checked_by_rule
@@ -79,7 +81,7 @@ class ReplicaSteps:
             return self._on_iterator(iterator)
         logs = None
         for _, data in zip(range(self._model.steps_per_execution), iterator, strict=False):
-            logs = self._on_data(data)
+            logs = self._on_data(batch_of_replicas(data, self._strategy))
         return logs
 
     def _run(self, data: Any) -> Any:
@@ -190,12 +192,13 @@ MEND = Mend(
     versions=((3, 15), (3, 15)),
     defect_present=_defect_present,
     apply=_apply,
-    defect="`steps_per_execution` above 1 fails; logs of batches are means of the replicas' metrics; `jit_compile` "
-    "fails late and is refused by tfdist",
+    defect="`steps_per_execution` above 1 fails; logs of batches are means of the replicas' metrics; `train_on_batch` "
+    "gives the whole batch to every replica; `jit_compile` fails late and is refused by tfdist",
     rows=(
         "steps_per_execution=8, which does not divide the epoch",
         "steps_per_execution=8, uneven, with validation and predict",
         "logs of single batches",
+        "train_on_batch with a summed loss and a metric that counts",
         "jit_compile=True",
     ),
 )

@@ -27,6 +27,8 @@ ROOMS: dict[str, set[str]] = {
     "strategies": {"cluster", "allreduce", "keras_compat"},
     "input": {"workers"},
     "layers": {"keras_compat"},
+    "collectives": {"keras_compat"},
+    "verify": {"allreduce", "keras_compat", "launch", "strategies", "workers"},
     "optimizers": {"allreduce", "keras_compat"},
     "flags": {"cluster", "strategies", "allreduce", "optimizers"},
     "train": {

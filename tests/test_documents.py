@@ -18,6 +18,8 @@ from tfdist.flags import define_flags
 from tfdist.keras_compat.registry import MENDS
 from tfdist.launch.args import parse
 from tfdist.train.cli import check_flags
+from tfdist.verify.cli import parser as verify_parser
+from tfdist.verify.cli import program_in
 
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
@@ -59,6 +61,10 @@ def test_command_lines_are_accepted(line: str, tmp_path: Path, monkeypatch: pyte
             with pytest.raises(SystemExit) as ended:
                 bench([*words[2:], "--help"])
             assert ended.value.code == 0
+        elif words[:2] == ["tfdist", "verify"]:
+            split = words.index("--")
+            verify_parser().parse_args(words[2:split])
+            assert program_in(words[split + 1 :])[1]
         elif words[0] == "pip":
             extra = re.search(r"\[(.*)\]", command)
             assert extra is None or f"\n{extra[1]} = [" in (ROOT / "pyproject.toml").read_text()

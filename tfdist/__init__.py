@@ -24,6 +24,7 @@ _ROOMS = (
     "allreduce",
     "bench",
     "cluster",
+    "collectives",
     "flags",
     "input",
     "keras_compat",
@@ -33,6 +34,7 @@ _ROOMS = (
     "saving",
     "strategies",
     "train",
+    "verify",
     "workers",
 )
 _NAMES = {"AllReduceOptions": "tfdist.allreduce", "create_strategy": "tfdist.strategies"}

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import os
+import select
 import sys
+from collections.abc import Callable
+from typing import TextIO
 
 from tfdist._version import __version__
 
 COMMANDS = {
     "launch": "start the tasks of a cluster on this machine and watch over them",
+    "verify": "prove that several replicas and workers compute the numbers of one device",
     "train": "train an image classifier on any strategy, configured by flags",
     "bench": "measure input pipelines (input), sums of gradients (allreduce) and optimizer steps (optimizer)",
 }
+
+_SIGPIPE_CODE = 141
 
 
 def usage() -> str:
@@ -26,7 +34,10 @@ def usage() -> str:
 
 def main(argv: list[str] | None = None) -> int:
     """Runs `tfdist COMMAND ...` and returns its exit code."""
-    args = sys.argv[1:] if argv is None else argv
+    return exit_code_of(lambda: _run(sys.argv[1:] if argv is None else argv))
+
+
+def _run(args: list[str]) -> int:
     if args[:1] in (["--version"], ["-V"]):
         print(f"tfdist {__version__}")
         return 0
@@ -41,3 +52,58 @@ def main(argv: list[str] | None = None) -> int:
         )
         return 2
     return int(importlib.import_module(f"tfdist.{command}").main(rest) or 0)
+
+
+def exit_code_of(command: Callable[[], int | None]) -> int:
+    """Runs a command and returns its exit code; ends quietly if the reader of its output has ended, as in `| head`.
+
+    Args:
+        command: runs the command and returns its exit code; None is 0.
+
+    Returns:
+        The exit code; 141 if the reader has ended, which is the code of a Unix tool that SIGPIPE has ended.
+
+    Example:
+        >>> exit_code_of(lambda: print("done"))
+        done
+        0
+    """
+    try:
+        try:
+            code = int(command() or 0)
+        except SystemExit:
+            _flush()
+            raise
+        _flush()
+        return code
+    except BrokenPipeError:
+        broken = [stream for stream in (sys.stdout, sys.stderr) if stream is not None and _has_no_reader(stream)]
+        if not broken:
+            raise
+        for stream in broken:
+            discard_output(stream)
+        return _SIGPIPE_CODE
+
+
+def _flush() -> None:
+    # What stays in the buffer is written when Python ends, where a broken pipe makes a message on stderr.
+    if sys.stdout is not None:
+        sys.stdout.flush()
+
+
+def _has_no_reader(stream: TextIO) -> bool:
+    try:
+        poll = select.poll()
+        poll.register(stream.fileno(), select.POLLOUT)
+        events = dict(poll.poll(0)).get(stream.fileno(), 0)
+    except (OSError, ValueError):
+        return False
+    return bool(events & (select.POLLERR | select.POLLHUP))
+
+
+def discard_output(stream: TextIO) -> None:
+    """Writes all further output of a stream to nowhere; for a stream whose reader has ended."""
+    with contextlib.suppress(OSError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)

@@ -37,6 +37,41 @@ outcome(lambda: losses[0])
         outcome=stock.UNEVEN_LAST_BATCH_OUTCOME,
     ),
     Canary(
+        mends=("loss_called_on_one_replica",),
+        shows="a Loss object cannot be called under a strategy",
+        program="""
+with tf.distribute.OneDeviceStrategy("/CPU:0").scope():
+    outcome(lambda: float(keras.losses.MeanSquaredError()(y, y)))
+""",
+        outcome="OUTCOME raised ValueError",
+    ),
+    Canary(
+        mends=("assigned_without_aggregation",),
+        shows="on central storage, replicas cannot assign a weight",
+        program="""
+strategy = central_storage()
+with strategy.scope():
+    layer = keras.layers.Dense(1)
+    layer.build((None, 4))
+outcome(lambda: strategy.run(lambda: layer.bias.assign(layer.bias + 1.0)))
+""",
+        outcome="OUTCOME raised ValueError",
+    ),
+    Canary(
+        mends=("assigned_without_aggregation",),
+        shows="on central storage, a metric that assigns its total adds the old total twice",
+        program="""
+strategy = central_storage()
+with strategy.scope():
+    metric = keras.metrics.Mean()
+for _ in range(2):
+    strategy.run(lambda: metric.total.assign(metric.total + 1.0))
+outcome(lambda: float(metric.total))
+""",
+        # Two replicas add 1 twice each, so that the total should be 4.
+        outcome="OUTCOME 6.0",
+    ),
+    Canary(
         mends=("batch_statistics_read_locally",),
         shows="each replica predicts with statistics of its own",
         program="""

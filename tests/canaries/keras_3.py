@@ -23,6 +23,50 @@ outcome(lambda: bool(model.fit(words, verbose=0)))
         outcome="OUTCOME raised InvalidArgumentError",
     ),
     Canary(
+        mends=("model_without_call",),
+        shows="a model without call is not trained",
+        program="""
+class Own(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.layer = keras.layers.Dense(1)
+        self.layer.build((None, 4))
+
+    def train_step(self, data):
+        return {"size": tf.reduce_mean(self.layer(data[0]))}
+
+
+with mirrored().scope():
+    model = Own()
+    model.compile("sgd")
+outcome(lambda: bool(model.fit(data(), verbose=0)))
+""",
+        outcome="OUTCOME raised RuntimeError",
+    ),
+    Canary(
+        mends=("predictions_repeated_by_replicas",),
+        shows="predict_on_batch returns the predictions of each replica",
+        program="""
+strategy = mirrored()
+model = model_of()
+outcome(lambda: model.predict_on_batch(x).shape)
+""",
+        # x has 8 rows.
+        outcome="OUTCOME (16, 1)",
+    ),
+    Canary(
+        mends=("state_shared_by_replicas",),
+        shows="on central storage, replicas cannot assign the state of a stateful layer",
+        program="""
+strategy = central_storage()
+with strategy.scope():
+    layer = keras.layers.SimpleRNN(1, stateful=True)
+    layer.build((2, 3, 4))
+outcome(lambda: bool(strategy.run(lambda: layer(tf.ones([2, 3, 4])))))
+""",
+        outcome="OUTCOME raised ValueError",
+    ),
+    Canary(
         mends=("steps_counted_by_each_worker",),
         shows="the batches of one worker are counted as the steps of a distributed dataset",
         program="""

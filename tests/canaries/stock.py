@@ -273,7 +273,21 @@ outcome(is_overwritten)
 """
 
 # The canaries of defects that Keras 2 and Keras 3 share, or that TensorFlow has.
+CTC_OF_NO_ROWS = """
+labels, logits, lengths = tf.zeros([0, 1], tf.int32), tf.zeros([0, 2, 3]), tf.zeros([0], tf.int32)
+if hasattr(keras, "ops"):
+    outcome(lambda: keras.ops.ctc_loss(labels, logits, lengths, lengths).shape)
+else:
+    outcome(lambda: keras.backend.ctc_batch_cost(labels, logits, lengths[:, None], lengths[:, None]).shape)
+"""
+
 COMMON = (
+    Canary(
+        mends=("ctc_of_no_rows",),
+        shows="the CTC loss of no rows fails",
+        program=CTC_OF_NO_ROWS,
+        outcome="OUTCOME raised InvalidArgumentError",
+    ),
     Canary(
         mends=("convolution_of_no_rows",),
         shows="a convolution of no rows has the shape of its input",

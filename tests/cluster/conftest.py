@@ -28,9 +28,13 @@ def held_ports():
         yield hold
 
 
+# The first bytes of TensorFlow's server: an empty SETTINGS frame of HTTP/2 (RFC 9113 section 3.4).
+SETTINGS = bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
+
+
 @pytest.fixture
-def server():
-    """Opens servers on a given port or on any free port. Like TensorFlow's servers, they keep connections open."""
+def silent_server():
+    """Opens servers that accept connections and send nothing, as the kernel does for a process that is stopped."""
     with contextlib.ExitStack() as stack:
 
         def serve(port=0):
@@ -38,6 +42,38 @@ def server():
             return opened, opened.getsockname()[1]
 
         yield serve
+
+
+@pytest.fixture
+def server(silent_server):
+    """Opens servers on a given port or on any free port. Like TensorFlow's server, they send the first bytes."""
+    opened = []
+
+    def reply(listening):
+        with contextlib.suppress(OSError):
+            while True:
+                connection, _ = listening.accept()
+                with connection, contextlib.suppress(OSError):
+                    connection.sendall(SETTINGS)
+
+    def serve(port=0):
+        listening, port = silent_server(port)
+        thread = threading.Thread(target=reply, args=(listening,))
+        thread.start()
+        opened.append((listening, thread))
+        return listening, port
+
+    yield serve
+    for listening, thread in opened:
+        close_listening(listening)
+        thread.join(DEADLINE)
+
+
+def close_listening(listening):
+    """Closes a server; unlike close() alone, shutdown() also ends an accept() that waits in another thread."""
+    with contextlib.suppress(OSError):
+        listening.shutdown(socket.SHUT_RDWR)
+    listening.close()
 
 
 @pytest.fixture

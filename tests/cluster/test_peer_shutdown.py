@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import socket
 import subprocess
 import sys
 import threading
@@ -11,13 +10,19 @@ from tfdist.cluster import ClusterConfig, PeerTimeoutError, peer_shutdown
 from tfdist.cluster.peer_shutdown import wait_until_gone
 from tfdist.cluster.peer_startup import wait_for_peers
 
-from .conftest import DEADLINE
+from .conftest import DEADLINE, close_listening
 
 COORDINATOR = """
-import socket, sys
+import socket, sys, threading
 with socket.create_server(("127.0.0.1", 0)) as server:
     print(server.getsockname()[1], flush=True)
-    sys.stdin.readline()
+    threading.Thread(target=sys.stdin.readline).start()
+    while threading.active_count() > 1:
+        server.settimeout(0.1)
+        try:
+            server.accept()[0].sendall(b"settings")
+        except TimeoutError:
+            pass
 """
 
 
@@ -43,10 +48,9 @@ def test_waits_for_a_server_that_appears_late(held_ports, background, server):
     with pytest.raises(TimeoutError):
         wait.result(0.1)
     opened, _ = server(port)
-    opened.settimeout(DEADLINE)
-    with opened.accept()[0] as connection:
-        connection.sendall(b"settings")
-    opened.close()
+    with pytest.raises(TimeoutError):
+        wait.result(0.3)
+    close_listening(opened)
     assert wait.result(DEADLINE) == "gone"
 
 
@@ -60,7 +64,7 @@ def test_a_server_that_never_appears_is_a_timeout(held_ports):
     )
 
 
-def test_a_coordinator_that_still_waits_for_its_peers_has_not_appeared_yet(held_ports, background):
+def test_a_coordinator_that_still_waits_for_its_peers_has_not_appeared_yet(held_ports, background, server):
     chief, worker, ps = held_ports(3)
     config = ClusterConfig(
         jobs={
@@ -81,13 +85,15 @@ def test_a_coordinator_that_still_waits_for_its_peers_has_not_appeared_yet(held_
     assert waiting.wait(DEADLINE)
     with pytest.raises(PeerTimeoutError, match="did not appear"):
         wait_until_gone(f"127.0.0.1:{chief}", poll_seconds=0.02, appear_timeout_seconds=0.3)
-    with socket.create_server(("127.0.0.1", worker)), socket.create_server(("127.0.0.1", ps)):
-        assert chief_waits.result(DEADLINE) is None
+    server(worker)
+    server(ps)
+    assert chief_waits.result(DEADLINE) is None
 
 
 def test_only_consecutive_misses_count(monkeypatch):
     down = "connection refused"
-    replies = [down, None, down, down, None, down, down, down]
+    stopped = "the process accepts connections but does not reply"
+    replies = [down, None, down, down, None, down, stopped, down, down, down]
     monkeypatch.setattr(peer_shutdown, "probe_address", lambda *args, **kwargs: replies.pop(0))
     assert wait_until_gone("a:1", poll_seconds=0.001, misses=3, appear_timeout_seconds=DEADLINE) == "gone"
     assert replies == []

@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 
@@ -42,12 +43,11 @@ def short_linger(monkeypatch):
     monkeypatch.setattr(peer_startup, "_LINGER_SECONDS", 0.02)
 
 
-def wait_then_serve(config, together):
+def wait_then_serve(config, together, server):
     """Does what a task does: waits for its peers, then opens a server on its port, as TensorFlow would."""
     wait_for_peers(config, timeout_seconds=DEADLINE)
-    host, _, port = config.address.rpartition(":")
-    with socket.create_server((host, int(port))):
-        together.wait(DEADLINE)
+    server(int(config.address.rpartition(":")[2]))
+    together.wait(DEADLINE)
 
 
 # ---- all peers answer ----
@@ -57,20 +57,20 @@ def test_a_single_process_does_not_wait():
     wait_for_peers(ClusterConfig(), timeout_seconds=1.0)
 
 
-def test_tasks_in_threads_wait_for_each_other(held_ports, background):
+def test_tasks_in_threads_wait_for_each_other(held_ports, background, server):
     ports = held_ports(5)
     together = threading.Barrier(5)
-    waits = [background(wait_then_serve, cluster(ports, index), together) for index in range(5)]
+    waits = [background(wait_then_serve, cluster(ports, index), together, server) for index in range(5)]
     for wait in waits:
         assert wait.result(DEADLINE) is None
 
 
-def test_the_tasks_of_a_ps_cluster_wait_for_each_other_but_not_for_the_evaluator(held_ports, background):
+def test_the_tasks_of_a_ps_cluster_wait_for_each_other_but_not_for_the_evaluator(held_ports, background, server):
     chief, worker, ps, evaluator = held_ports(4)
     jobs = {"chief": [f"localhost:{chief}"], "ps": [f"localhost:{ps}"], "evaluator": [f"localhost:{evaluator}"]}
     together = threading.Barrier(3)
     waits = [
-        background(wait_then_serve, cluster([worker], 0, kind=kind, **jobs), together)
+        background(wait_then_serve, cluster([worker], 0, kind=kind, **jobs), together, server)
         for kind in ("chief", "worker", "ps")
     ]
     for wait in waits:
@@ -81,11 +81,16 @@ def test_the_tasks_of_a_ps_cluster_wait_for_each_other_but_not_for_the_evaluator
 CHILD = """
 import socket
 import sys
+import threading
 from tfdist.cluster import ClusterConfig
 from tfdist.cluster.peer_startup import wait_for_peers
 config = ClusterConfig.detect()
 wait_for_peers(config, timeout_seconds=float(sys.argv[1]))
-with socket.create_server(("127.0.0.1", int(config.address.rpartition(":")[2]))):
+with socket.create_server(("127.0.0.1", int(config.address.rpartition(":")[2]))) as server:
+    def reply():
+        while True:
+            server.accept()[0].sendall(b"settings")
+    threading.Thread(target=reply, daemon=True).start()
     print(config.task_name, "reached", len(config.peers()), flush=True)
     sys.stdin.readline()
 """
@@ -160,7 +165,7 @@ def test_more_connections_than_the_queue_holds_are_accepted(held_ports, backgrou
     assert waiting.wait(DEADLINE)
     for _ in range(20):
         with socket.create_connection(("127.0.0.1", ports[0]), timeout=DEADLINE) as visitor:
-            assert visitor.recv(1) == b""
+            assert visitor.makefile().read() == "tfdist worker 0\n"
     server(ports[1])
     assert wait.result(DEADLINE) is None
 
@@ -183,11 +188,13 @@ def test_a_connection_makes_the_missing_peers_be_probed_again_at_once(held_ports
 
 
 def test_a_task_that_has_reached_all_peers_answers_them_a_little_longer(held_ports, background, server, monkeypatch):
-    monkeypatch.setattr(peer_startup, "_LINGER_SECONDS", 0.5)
-    (own,), (peer, port) = held_ports(), server()
+    monkeypatch.setattr(peer_startup, "_LINGER_SECONDS", 1.5)
+    (own,), (_, port) = held_ports(), server()
     wait = background(wait_for_peers, cluster([own, port], host="127.0.0.1"), timeout_seconds=DEADLINE)
-    peer.settimeout(DEADLINE)
-    peer.accept()[0].close()
+    end = time.monotonic() + DEADLINE
+    while refused(f"127.0.0.1:{own}") and time.monotonic() < end:
+        time.sleep(0.001)
+    time.sleep(0.1)
     assert not refused(f"127.0.0.1:{own}")
     assert wait.result(DEADLINE) is None
 
@@ -278,7 +285,11 @@ def test_no_file_descriptor_and_no_thread_stays_open(held_ports, server, outcome
             log=log if outcome == "log" else None,
             report_every_seconds=0.1 if outcome == "log" else 10.0,
         )
-    assert (sorted(os.listdir("/proc/self/fd")), threading.active_count()) == before
+    # The server of the test closes its end of a connection a moment later.
+    end = time.monotonic() + DEADLINE
+    while (after := (sorted(os.listdir("/proc/self/fd")), threading.active_count())) != before:
+        assert time.monotonic() < end, (after, before)
+        time.sleep(0.01)
     assert refused(f"127.0.0.1:{ports[0]}")
 
 

@@ -7,6 +7,8 @@ import pytest
 
 from tfdist.cluster import probe
 
+from .conftest import SETTINGS
+
 FAST = 5.0
 
 
@@ -48,7 +50,7 @@ class FakeConnection(socket.socket):
         (OSError(errno.EHOSTUNREACH, "x"), "no route to host"),
         (OSError(errno.ENETUNREACH, "x"), "no route to host"),
         (OSError(errno.EADDRNOTAVAIL, "x"), "cannot assign requested address"),
-        (ConnectionResetError(errno.ECONNRESET, "x"), None),
+        (ConnectionResetError(errno.ECONNRESET, "x"), "connection closed without a reply"),
     ],
 )
 def test_an_error_of_connect_becomes_a_reason(monkeypatch, outcome, reason):
@@ -103,22 +105,51 @@ def test_a_probe_that_connects_to_itself_is_not_an_answer(held_ports, monkeypatc
         owner.listen()
 
 
-def test_a_connection_that_stays_open_is_distinguished_from_one_that_is_closed_at_once(server, background):
-    opened, port = server()
-    address = f"127.0.0.1:{port}"
-    assert probe.probe_address(address, timeout_seconds=FAST, must_stay_open=True) is None
-
-    def greet(data):
-        connection, _ = opened.accept()
-        with connection:
-            connection.sendall(data)
-
-    # The connection of the attempt above is still in the queue.
-    opened.accept()[0].close()
+@pytest.mark.parametrize(
+    ("sent", "answer"),
+    [
+        (SETTINGS, probe.Answer(None, serves=True)),
+        (b"tfdist worker 12\n", probe.Answer(None, task_name="worker 12")),
+        (b"", probe.Answer("connection closed without a reply")),
+        (b"tfdist worker", probe.Answer("connection closed without a reply")),
+    ],
+)
+def test_servers_are_distinguished_from_tasks_that_wait(silent_server, background, sent, answer):
+    opened, port = silent_server()
     opened.settimeout(FAST)
-    done = background(greet, b"")
-    assert probe.probe_address(address, timeout_seconds=FAST, must_stay_open=True) == "connection refused"
+
+    def greet():
+        for _ in range(3):
+            connection, _ = opened.accept()
+            with connection:
+                # Two writes, since a line may come in two parts.
+                connection.sendall(sent[:5])
+                connection.sendall(sent[5:])
+
+    done = background(greet)
+    address = f"127.0.0.1:{port}"
+    assert probe.probe(address, timeout_seconds=FAST) == answer
+    assert probe.probe_address(address, timeout_seconds=FAST) == answer.reason
+    served = probe.probe_address(address, timeout_seconds=FAST, must_serve=True)
+    assert (served is None) == answer.serves
     done.result(FAST)
-    done = background(greet, b"settings")
-    assert probe.probe_address(address, timeout_seconds=FAST, must_stay_open=True) is None
+
+
+def test_a_process_that_accepts_connections_and_sends_nothing_does_not_answer(silent_server):
+    _, port = silent_server()
+    reason = "the process accepts connections but does not reply"
+    assert probe.probe_address(f"127.0.0.1:{port}", timeout_seconds=0.05) == reason
+    assert probe.probe_address(f"127.0.0.1:{port}", timeout_seconds=0.05, must_serve=True) == reason
+
+
+def test_a_line_without_end_is_not_read_for_ever(silent_server, background):
+    opened, port = silent_server()
+
+    def flood():
+        with opened.accept()[0] as connection:
+            connection.sendall(b"tfdist " + b"x" * 10_000)
+
+    done = background(flood)
+    answer = probe.probe(f"127.0.0.1:{port}", timeout_seconds=FAST)
+    assert answer == probe.Answer("connection closed without a reply")
     done.result(FAST)

@@ -12,7 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.conformance.case import GROUPS, TOPOLOGIES, Topology, all_cases
+from tests.conformance.case import TABLE_GROUPS, TOPOLOGIES, Topology, table_cases
 from tests.conformance.outcomes import Cell, Leg, running
 from tests.conformance.table import Measured, document
 from tests.processes import ROOT
@@ -57,9 +57,9 @@ def fingerprint(leg: Leg, flavour: str, group: str) -> str:
 def measure(leg: Leg, folder: Path) -> Measured:
     """Returns all cells of a leg, after running those whose results are not in the folder yet."""
     cells: dict[tuple[str, str, str], Cell] = {}
-    cases = list(all_cases().values())
+    cases = list(table_cases().values())
     for flavour in ("stock", "tfdist"):
-        found = {group: folder / fingerprint(leg, flavour, group) for group in GROUPS}
+        found = {group: folder / fingerprint(leg, flavour, group) for group in TABLE_GROUPS}
         for path in found.values():
             path.mkdir(parents=True, exist_ok=True)
 
@@ -75,7 +75,7 @@ def measure(leg: Leg, folder: Path) -> Measured:
                 for group in {case.group for case in missing[topology]}:
                     values = {case.name: dataclasses.asdict(new[case.name]) for case in cases if case.group == group}
                     path_of(topology, group).write_text(json.dumps(values))
-                for group in GROUPS:
+                for group in TABLE_GROUPS:
                     for name, values in json.loads(path_of(topology, group).read_text()).items():
                         cells[flavour, topology.name, name] = Cell(**values)
     return Measured(keras=versions(leg), cells=cells)

@@ -16,12 +16,27 @@ GROUPS = (
     "precision",
     "execution",
     "layers",
+    "own_losses",
+    "own_steps",
+    "several_networks",
+    "metrics_and_loops",
+    "sequences",
     "reading_out",
     "callbacks",
     "saving",
 )
 
+# The groups of the table in docs/conformance.md. The rows of the other groups are only tested so far.
+TABLE_GROUPS = tuple(
+    group
+    for group in GROUPS
+    if group not in ("own_losses", "own_steps", "several_networks", "metrics_and_loops", "sequences")
+)
+
 TOLERANCE = 1e-5
+# In float64, rounding cannot hide a wrong weight of a loss.
+FLOAT64_TOLERANCE = 1e-10
+_EXACT = "Computed in float64, in which rounding hides nothing"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -87,6 +102,7 @@ class Case:
         per: attributes of the topology on which the expected result depends, such as "replicas".
         not_on: the strategies to which the case does not apply, with the reason for each.
         refused_on: the strategies on which tfdist or Keras may refuse the case with one sentence.
+        floatx: Keras's default float type while the case runs, "float32" or "float64".
         order_free: whether the result does not depend on the order in which two workers update the variables.
     """
 
@@ -99,6 +115,7 @@ class Case:
     per: tuple[str, ...] = ()
     not_on: dict[str, str] = dataclasses.field(default_factory=dict)
     refused_on: tuple[str, ...] = ()
+    floatx: str = "float32"
     order_free: bool = False
 
     def applies(self, topology: Topology) -> str:
@@ -113,6 +130,8 @@ _cases: dict[str, Case] = {}
 
 def case(title: str, **options: Any) -> Callable[[Callable], Callable]:
     """Registers a function as a row of the table."""
+    if options.get("floatx") == "float64":
+        options = {"tolerance": FLOAT64_TOLERANCE, "why": _EXACT, **options}
 
     def register(function: Callable) -> Callable:
         group = function.__module__.rsplit(".", 1)[-1]
@@ -130,18 +149,36 @@ def all_cases() -> dict[str, Case]:
     return dict(sorted(_cases.items(), key=lambda item: (GROUPS.index(item[1].group), order[item[0]])))
 
 
+def table_cases() -> dict[str, Case]:
+    """Returns the cases of the table by name, in its order."""
+    return {name: one for name, one in all_cases().items() if one.group in TABLE_GROUPS}
+
+
 # The groups whose results depend on the number of replicas. CI runs the other groups on at most two replicas.
 REPLICA_GROUPS = ("uneven_data", "gradient_rules", "layers")
 
 
 def is_core(topology: Topology, case: Case) -> bool:
     """Returns whether CI runs a cell."""
+    if case.group not in TABLE_GROUPS:
+        return case.floatx == "float64" and topology.name in ("Mirrored 2", "MultiWorkerMirrored 2x1")
     return topology.replicas <= 2 or case.group in REPLICA_GROUPS
 
 
 # The groups about gradients, which DistributedOptimizer handles with code of its own.
 GRADIENT_GROUPS = ("uneven_data", "gradient_rules", "precision", "execution")
 _ROUNDED = "float16 has eleven binary digits, and each sum is rounded to them"
+
+
+def float32_cases() -> dict[str, Case]:
+    """Returns the rows that are computed in float64 as cases in float32, which are not in the table."""
+    exact = [one for one in all_cases().values() if one.floatx == "float64"]
+    return {
+        f"{one.name}-float32": dataclasses.replace(
+            one, name=f"{one.name}-float32", floatx="float32", tolerance=TOLERANCE, why=""
+        )
+        for one in exact
+    }
 
 
 def distributed_cases() -> dict[str, Case]:

@@ -14,6 +14,8 @@ KERAS_3 = not keras.Model.__module__.startswith(("tf_keras", "keras.src.engine")
 BATCH = 32
 ROWS = 10 * BATCH
 UNEVEN = ROWS - 17
+# With so many rows, the last batch has one row, and every replica but one has none.
+ONE_LEFT = ROWS - BATCH + 1
 
 _rng = np.random.default_rng(7)
 X = _rng.normal(size=(ROWS, 8)).astype("float32")
@@ -36,8 +38,8 @@ def network(model_class: Any = None, *, hidden: Any = (), **dense_options: Any) 
     x = keras.layers.Dense(16, activation="tanh", **dense_options)(inputs)
     for layer in hidden:
         x = layer(x)
-    # Logits are float32 under every dtype policy.
-    return (model_class or keras.Model)(inputs, keras.layers.Dense(2, dtype="float32")(x))
+    # Logits have Keras's default float type under every dtype policy.
+    return (model_class or keras.Model)(inputs, keras.layers.Dense(2, dtype=keras.backend.floatx())(x))
 
 
 def compiled(
@@ -69,7 +71,18 @@ def _distributed(run: Run, optimizer: Any) -> Any:
 
 def batches(rows: int = ROWS, batch: int = BATCH) -> Any:
     """Returns the rows as a tf.data.Dataset."""
-    return tf.data.Dataset.from_tensor_slices((X[:rows], Y[:rows])).batch(batch)
+    return tf.data.Dataset.from_tensor_slices((as_float(X[:rows]), Y[:rows])).batch(batch)
+
+
+def regression(rows: int = UNEVEN, batch: int = BATCH) -> Any:
+    """Returns the rows as a tf.data.Dataset, with the sum of each row as its target, a column."""
+    inputs = as_float(X[:rows])
+    return tf.data.Dataset.from_tensor_slices((inputs, inputs.sum(axis=1, keepdims=True))).batch(batch)
+
+
+def as_float(values: np.ndarray) -> np.ndarray:
+    """Returns an array in Keras's default float type. A train_step gets its data in the type of the dataset."""
+    return values.astype(keras.backend.floatx())
 
 
 def from_function(run: Run, *, repeat: bool = False) -> Any:
@@ -92,8 +105,8 @@ def from_function(run: Run, *, repeat: bool = False) -> Any:
 
 
 def weights(model: Any) -> list[Any]:
-    """Returns every weight of a model."""
-    return [np.asarray(weight, dtype=float) for weight in model.get_weights()]
+    """Returns every weight of a model. In Keras 2 the vocabulary of a layer is a weight, too, which is omitted."""
+    return [np.asarray(one, dtype=float) for one in model.get_weights() if np.asarray(one).dtype.kind in "fiu"]
 
 
 def trained(model: Any, history: Any) -> dict[str, Any]:
@@ -108,3 +121,9 @@ def trained(model: Any, history: Any) -> dict[str, Any]:
 def fit(model: Any, *data: Any, epochs: int = 2, **options: Any) -> dict[str, Any]:
     """Fits a model and returns the result of `trained`."""
     return trained(model, model.fit(*(data or (batches(),)), epochs=epochs, verbose=0, **options))
+
+
+def fit_and_evaluate(model: Any, data: Any, **options: Any) -> dict[str, Any]:
+    """Fits a model, evaluates it on the same data, and returns the results of both."""
+    result = fit(model, data, **options)
+    return {**result, "evaluated": model.evaluate(data, verbose=0, return_dict=True)}

@@ -18,7 +18,16 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from tests.conformance.case import ONE_DEVICE, TOPOLOGIES, UNORDERED, Run, Topology, all_cases, distributed_cases
+from tests.conformance.case import (
+    ONE_DEVICE,
+    TOPOLOGIES,
+    UNORDERED,
+    Run,
+    Topology,
+    all_cases,
+    distributed_cases,
+    float32_cases,
+)
 
 
 def stock_strategy(topology: Topology) -> Any:
@@ -107,13 +116,20 @@ def plain(value: Any) -> Any:
     return array.astype(float).tolist()
 
 
+def compute_in(floatx: str) -> None:
+    """Sets Keras's default float type."""
+    import tensorflow as tf
+
+    tf.keras.backend.set_floatx(floatx)
+    tf.keras.mixed_precision.set_global_policy(floatx)
+
+
 def forget() -> None:
     """Resets the state of Keras, so that a case does not affect the next one."""
     import tensorflow as tf
 
-    keras = tf.keras
-    keras.mixed_precision.set_global_policy("float32")
-    keras.backend.clear_session()
+    compute_in("float32")
+    tf.keras.backend.clear_session()
     gc.collect()
 
 
@@ -128,7 +144,7 @@ def main() -> None:
 
     tf.config.experimental.enable_op_determinism()
     assert flavour == "tfdist" or "tfdist" not in sys.modules
-    cases = {**all_cases(), **distributed_cases()}
+    cases = {**all_cases(), **float32_cases(), **distributed_cases()}
     answer(Path(folder), f"ready-{rank}", {})
     for line in sys.stdin:
         request = json.loads(line)
@@ -136,8 +152,10 @@ def main() -> None:
         as_topology = next(t for t in (*TOPOLOGIES, UNORDERED) if t.name == request["topology"])
         run = Run(strategy, as_topology, own / "files", int(rank))
         print(f"---- {request['case']}", flush=True)
+        case = cases[request["case"]]
         try:
-            answer(own, f"result-{rank}", {"value": plain(cases[request["case"]].function(run))})
+            compute_in(case.floatx)
+            answer(own, f"result-{rank}", {"value": plain(case.function(run))})
         except Exception as error:
             traceback.print_exc()
             answer(own, f"result-{rank}", {"error": f"{type(error).__name__}: {str(error).strip()}"[:3000]})

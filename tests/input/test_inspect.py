@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import importlib
+
 import pytest
+import tensorflow as tf
 
 from tfdist.input import write_tfrecords
 from tfdist.input.inspect import inspect, main
+
+module = importlib.import_module("tfdist.input.inspect")
 
 
 @pytest.fixture
@@ -60,3 +65,31 @@ def test_a_pattern_without_files_is_refused(tmp_path, capsys):
     with pytest.raises(SystemExit):
         main(["inspect", str(tmp_path / "*.tfrecord")])
     assert "received none; check the pattern." in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("pattern", ["{}", "{}/", "{}/*"])
+def test_a_directory_is_refused(tmp_path, pattern, capsys):
+    inner = tmp_path / "data"
+    (inner / "shards").mkdir(parents=True)
+    with pytest.raises(SystemExit) as ended:
+        main(["inspect", pattern.format(inner)])
+    assert ended.value.code == 2
+    directory = pattern.format(inner).replace("*", "shards")
+    assert capsys.readouterr().err == (
+        f"python -m tfdist.input inspect: expected a file at {directory!r}, received a directory; write a pattern such "
+        f"as {directory.rstrip('/') + '/*.tfrecord'!r}.\n"
+    )
+
+
+def test_a_file_that_cannot_be_read_is_one_sentence(files, monkeypatch, capsys):
+    def refuse(*args, **kwargs):
+        raise tf.errors.PermissionDeniedError(None, None, "data-00000; Permission denied\n  in C++")
+
+    monkeypatch.setattr(module, "count_files", refuse)
+    with pytest.raises(SystemExit) as ended:
+        main(["inspect", files])
+    assert ended.value.code == 1
+    assert capsys.readouterr().err == (
+        "python -m tfdist.input inspect: expected readable files, received PermissionDeniedError: data-00000; "
+        "Permission denied\n"
+    )

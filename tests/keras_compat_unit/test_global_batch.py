@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import tensorflow as tf
 
-from tfdist.keras_compat.losses.global_batch import global_batch, rows_of
+from tfdist.keras_compat.losses.global_batch import fraction, global_batch, rows_of
+from tfdist.keras_compat.losses.rule import StepRule
 
 
 @pytest.mark.parametrize(
@@ -28,6 +29,7 @@ import json
 import tensorflow as tf
 from tfdist import create_strategy
 from tfdist.keras_compat.losses.global_batch import current_batch, global_batch
+from tfdist.keras_compat.losses.rule import StepRule
 
 strategy = create_strategy("mirrored", devices=2)
 rows = strategy.experimental_distribute_values_from_function(
@@ -36,8 +38,8 @@ rows = strategy.experimental_distribute_values_from_function(
 
 
 def step(count):
-    with global_batch(tf.zeros([count, 2])):
-        return current_batch().rows, current_batch().total, current_batch().share
+    with global_batch(tf.zeros([count, 2]), StepRule("auto", "the step")):
+        return current_batch().rows, current_batch().total, current_batch().share()
 
 
 values = tf.function(strategy.run)(step, args=(rows,))
@@ -51,5 +53,11 @@ def test_each_replica_has_its_share_of_the_rows_only_within_the_context(children
 
 
 def test_the_share_is_zero_if_no_replica_has_rows():
-    with global_batch(tf.zeros([0, 2])) as batch:
-        assert float(batch.share) == 0
+    with global_batch(tf.zeros([0, 2]), StepRule("auto", "the step")) as batch:
+        assert float(batch.share()) == 0
+
+
+def test_the_share_has_the_precision_of_its_dtype():
+    with global_batch(tf.zeros([5, 2]), StepRule("auto", "the step")) as batch:
+        assert fraction(tf.constant(1.0), batch.rows + 1, tf.float64).numpy() == 1 / 6
+        assert fraction(tf.constant(1.0), batch.rows + 1, tf.float16).dtype == tf.float16

@@ -144,7 +144,12 @@ def test_nothing_is_patched_until_a_strategy_needs_it(children):
     assert imported == [True, [], []]
     # None of these mends changes the numbers of one device.
     assert one_device[2] == needed_by_plain("one_device")
-    assert set(one_device[2]) <= {"wrapping_is_not_saved", "initial_epoch_outlives_fit", "endless_data_without_steps"}
+    assert set(one_device[2]) <= {
+        "wrapping_is_not_saved",
+        "initial_epoch_outlives_fit",
+        "endless_data_without_steps",
+        "model_without_call",
+    }
     # The mirrored strategy shows that the comparison detects patches, since it needs some on Keras 3.
     assert set(mirrored[1]) == set(needed_by_plain("mirrored"))
     assert (mirrored[0] > 0) is bool(mirrored[1])

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tfdist import create_strategy
-from tfdist.keras_compat.version import keras
+from tfdist.keras_compat.version import keras, keras_in_use
 
 X, Y = np.ones([8, 4], "float32"), np.ones([8, 1], "float32")
 
@@ -61,3 +61,17 @@ def test_an_average_of_weights_that_is_not_written_back_is_accepted():
     refuse_optimizer_options(SimpleNamespace(use_ema=True, ema_overwrite_frequency=None))
     refuse_optimizer_options(SimpleNamespace(use_ema=False, ema_overwrite_frequency=3))
     refuse_optimizer_options(keras().optimizers.Adam())
+
+
+def test_a_stateful_layer_is_refused_where_replicas_share_its_state():
+    if not keras_in_use().is_keras3:
+        return
+    with (
+        create_strategy("central_storage", devices=2).scope(),
+        pytest.raises(
+            ValueError, match=r"^expected recurrent layers with stateful=False .* received own with stateful="
+        ),
+    ):
+        keras().layers.LSTM(2, stateful=True, name="own").build((2, 3, 4))
+    with create_strategy("mirrored", devices=2).scope():
+        keras().layers.LSTM(2, stateful=True).build((2, 3, 4))

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
-from .conftest import Launcher
+import tfdist
+
+from .conftest import DEADLINE_SECONDS, Launcher
 
 # Every task but worker 1 runs until the launcher ends it. Worker 1 waits until worker 0 has started. Each test adds the
 # code with which worker 1 fails.
@@ -160,3 +165,40 @@ def test_a_closed_output_does_not_end_the_run(launcher: Launcher) -> None:
     (launcher.place / "closed").touch()
     assert started.end().code == 0
     assert launcher.log("worker-0.log") == "nobody reads this\n"
+
+
+def test_a_number_of_tasks_beyond_the_limit_of_open_files_is_one_sentence(launcher: Launcher) -> None:
+    launcher.write("")
+    code = "import resource, sys; resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64)); "
+    code += "from tfdist.launch import main; sys.exit(main(sys.argv[1:]))"
+    program = ["-c", "import time; time.sleep(60)"]
+    done = subprocess.run(
+        [sys.executable, "-c", code, "--workers", "100", "--log-dir", "logs", "--", sys.executable, *program],
+        cwd=launcher.place,
+        env={**os.environ, "PYTHONPATH": str(Path(tfdist.__file__).parents[1])},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_SECONDS,
+    )
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == (
+        "tfdist launch: expected enough open files for 100 tasks, received 'Too many open files'; start fewer tasks, "
+        "or raise the limit with `ulimit -n`."
+    )
+
+
+@pytest.mark.parametrize("code", [0, 3])
+def test_the_exit_code_of_a_run_with_a_closed_output_is_that_of_its_tasks(launcher: Launcher, code: int) -> None:
+    launcher.write(f"print('line 1'); wait_for('closed'); print('line 2'); sys.exit({code})")
+    started = launcher.start("--log-dir", "logs", "--", str(launcher.place / "task.py"))
+    assert started.process.stdout is not None
+    assert started.process.stdout.readline() == "[worker 0] line 1\n"
+    started.process.stdout.close()
+    (launcher.place / "closed").touch()
+    assert started.process.stderr is not None
+    err = started.process.stderr.read()
+    assert started.process.wait(DEADLINE_SECONDS) == code
+    assert launcher.log("worker-0.log") == "line 1\nline 2\n"
+    assert "Broken" not in err
+    assert "Traceback" not in err

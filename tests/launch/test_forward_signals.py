@@ -10,7 +10,8 @@ from tfdist.launch.signals import FORWARDED, forward_signals
 
 @pytest.mark.parametrize("number", FORWARDED)
 def test_a_signal_is_given_to_the_function_and_the_old_handler_is_restored(number: signal.Signals) -> None:
-    before, received = signal.getsignal(number), []
+    before = signal.getsignal(number)
+    received: list[int] = []
     with forward_signals(received.append):
         signal.raise_signal(number)
     assert received == [number]

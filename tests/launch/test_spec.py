@@ -51,6 +51,11 @@ def test_only_modules_and_python_files_are_run_with_this_python(command: tuple[s
         ({"threads_per_task": -1}, r"expected --threads-per-rank to be 0 or more, received -1\.$"),
         ({"workers": 0}, r"expected at least one task, received none; add --workers"),
         ({"workers": 0, "ps": 1}, r"expected at least 1 worker with --ps, received --ps 1 and no workers; add"),
+        ({"workers": 1025}, r"expected at most 1024 tasks on one machine, received 1025; lower --workers or --ps\.$"),
+        ({"workers": 1023, "ps": 1}, r"expected at most 1024 tasks on one machine, received 1025;"),
+        ({"workers": 2_000_000_000}, r"expected at most 1024 tasks on one machine, received 2000000000;"),
+        ({"workers": 2_000_000_000, "port_base": 2000}, r"expected at most 1024 tasks on one machine, received 2000"),
+        ({"ps": 10**30}, r"expected at most 1024 tasks on one machine, received 1000000000000000000000000000002;"),
         (
             {"grace_seconds": -1.0},
             r"expected --grace-seconds to be a finite number, 0 or more, received -1\.$",
@@ -82,3 +87,7 @@ def test_only_modules_and_python_files_are_run_with_this_python(command: tuple[s
 def test_values_out_of_range_are_refused_in_one_sentence(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         LaunchSpec(**{"command": ("x",), **options})
+
+
+def test_as_many_tasks_as_one_machine_can_have_are_accepted() -> None:
+    assert len(names(workers=1022, ps=0, chief=True, evaluator=True)) == 1024

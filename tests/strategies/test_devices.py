@@ -94,11 +94,12 @@ def test_gpu_memory_grows_before_a_parameter_server_is_built(two_gpus, calls, mo
     module = importlib.import_module("tfdist.strategies.parameter_server")
     monkeypatch.setattr(module, "prepare_keras", lambda strategy, kind: strategy)
     monkeypatch.setattr(module, "wait_for_peers", lambda *_, **__: calls.append("peers"))
+    monkeypatch.setattr(module, "watch_tasks", lambda *_, **__: calls.append("watch"))
     built = types.SimpleNamespace(num_replicas_in_sync=1)
     monkeypatch.setattr(module, "ParameterServerStrategy", lambda *_, **__: calls.append("strategy") or built)
     jobs = {"chief": ["localhost:1"], "worker": ["localhost:2"], "ps": ["localhost:3"]}
     assert create_strategy("parameter_server", cluster=ClusterConfig(jobs=jobs, task_type="chief")) is built
-    assert calls == [("GPU:0", True), ("GPU:1", True), "peers", "strategy"]
+    assert calls == [("GPU:0", True), ("GPU:1", True), "peers", "strategy", "watch"]
 
 
 def test_gpus_that_are_already_in_use_give_a_warning(two_gpus, monkeypatch, caplog):

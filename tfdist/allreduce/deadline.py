@@ -3,7 +3,8 @@
 TensorFlow notices a worker whose process has ended. It does not notice a worker that is alive but runs another part of
 the program: the other workers wait for it for ever. TensorFlow's own timeout for collectives starts a thread for each
 collective, and the thread sleeps for the whole timeout: after 500 sums of one tensor 1,000 threads were asleep. Here
-each sum of gradients updates two counters, and one thread reads the counters.
+each sum of gradients updates two counters, and one thread reads the counters. A worker that waits stores that it does,
+so that the error can name the workers that do not wait.
 """
 
 from __future__ import annotations
@@ -17,13 +18,20 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfdist._log import get_logger
+from tfdist.allreduce.attendance import Attendance, describe
 from tfdist.allreduce.per_replica import PerReplica
+
+# A sum that waits for longer is stored for the other workers. Almost every sum ends sooner, which saves the call.
+_ARRIVAL_SECONDS = 10.0
+_FIRST_REPORT_SECONDS = 60.0
 
 
 class SumDeadline:
     """Aborts the collectives of this process if a sum of gradients takes longer than a deadline.
 
-    The step that waits then raises an error that names the deadline.
+    The step that waits then raises an error that names the workers that take no part. Before, a line of the log names
+    them after a minute, and again after ever longer times.
 
     Args:
         strategy: a strategy of several workers.
@@ -35,6 +43,7 @@ class SumDeadline:
         self, strategy: tf.distribute.Strategy, *, timeout_seconds: float, poll_seconds: float | None = None
     ) -> None:
         self.timeout_seconds = timeout_seconds
+        self.attendance = Attendance(strategy)
         with strategy.scope():
             # Each replica's device has counters of its own, so that XLA can compile a step that updates them.
             self._begun = PerReplica(tf.zeros([], tf.int64), name="sums_begun")
@@ -89,26 +98,34 @@ def _tensors(gradients: Sequence[Any]) -> list[tf.Tensor]:
 def _watch(reference: weakref.ref[SumDeadline], poll_seconds: float) -> None:
     seen: tuple[list[int], list[int]] | None = None
     since = time.monotonic()
+    report_at = _FIRST_REPORT_SECONDS
     while True:
         time.sleep(poll_seconds)
         deadline = reference()
         if deadline is None:
             return
         begun, ended = deadline.counts()
+        waited = time.monotonic() - since
         if (begun, ended) != seen or begun == ended:
-            seen, since = (begun, ended), time.monotonic()
-        elif time.monotonic() - since > deadline.timeout_seconds:
-            _abort(deadline.timeout_seconds)
+            seen, since, report_at = (begun, ended), time.monotonic(), _FIRST_REPORT_SECONDS
+            deadline.attendance.leave()
+        elif waited > deadline.timeout_seconds:
+            _abort(describe(deadline.attendance.look_up()), deadline.timeout_seconds)
             return
+        elif waited > min(_ARRIVAL_SECONDS, deadline.timeout_seconds / 4):
+            deadline.attendance.arrive(max(begun))
+            if waited > report_at:
+                report_at = 2 * waited
+                whom = describe(deadline.attendance.look_up())
+                get_logger().warning("a sum of gradients has waited %.0f s for %s", waited, whom)
         del deadline
 
 
-def _abort(timeout_seconds: float) -> None:
+def _abort(whom: str, timeout_seconds: float) -> None:
     from tensorflow.python.eager import context
 
     context.context().abort_collective_ops(
         tf.errors.DEADLINE_EXCEEDED,
-        f"expected every worker to take part in a sum of gradients within {timeout_seconds:g} s, received nothing from "
-        "at least one worker; find the worker whose log ends at another step, or raise timeout_seconds of "
-        "AllReduceOptions.",
+        f"expected every worker to take part in a sum of gradients within {timeout_seconds:g} s, waited for {whom}; "
+        "find out in its log what it does instead, or raise timeout_seconds of AllReduceOptions.",
     )

@@ -8,8 +8,9 @@ import threading
 import time
 from collections.abc import Iterable
 
-from tfdist.cluster.probe import NO_REPLY, probe_address
-from tfdist.cluster.tasks import Task
+from tfdist.cluster.probe import CLOSED, NO_REPLY, REFUSED, SILENT, probe
+from tfdist.cluster.tasks import Task, same_task
+from tfdist.cluster.wrong_indices import another_task, is_another_task
 
 _FIRST_PAUSE_SECONDS = 0.05
 _LONGEST_PAUSE_SECONDS = 1.0
@@ -89,10 +90,15 @@ class BackgroundProbes:
         pause = _FIRST_PAUSE_SECONDS
         while (remaining := self._deadline - time.monotonic()) > 0:
             allowed = min(_ATTEMPT_SECONDS, remaining)
-            reason = probe_address(peer.address, timeout_seconds=allowed)
+            answer = probe(peer.address, timeout_seconds=allowed)
+            reason = answer.reason
+            if answer.task_name is not None and not same_task(answer.task_name, peer.name):
+                reason = another_task(answer.task_name)
             # If the deadline cut the attempt short, "no reply" says less than the reason of the previous attempt.
-            cut_short = reason == NO_REPLY and allowed < _ATTEMPT_SECONDS
-            if not cut_short or self._reasons[peer] == _NO_LOOK_UP:
+            cut_short = reason in (NO_REPLY, SILENT) and allowed < _ATTEMPT_SECONDS
+            # A process with a wrong index that has ended since explains more than the refusal that it leaves behind.
+            less_telling = cut_short or (reason in (REFUSED, CLOSED) and is_another_task(self._reasons[peer] or ""))
+            if not less_telling or self._reasons[peer] == _NO_LOOK_UP:
                 self._reasons[peer] = reason
             if reason is None or self._once:
                 break

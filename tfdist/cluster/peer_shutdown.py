@@ -7,7 +7,7 @@ from typing import Literal
 
 from tfdist.cluster.address import split_address
 from tfdist.cluster.errors import PeerTimeoutError
-from tfdist.cluster.probe import probe_address
+from tfdist.cluster.probe import SILENT, probe_address
 
 # The time limit of one attempt to connect, for a host that drops packets.
 _ATTEMPT_SECONDS = 2.0
@@ -18,11 +18,11 @@ def wait_until_gone(
 ) -> Literal["gone"]:
     """Returns once a server has been seen at the address and has then failed to answer several times in a row.
 
-    A server counts as seen if it keeps a connection open, as TensorFlow's server does. A task that is still in
-    wait_for_peers closes each connection at once and does not count: its port is free for a moment before TensorFlow's
-    server takes the port over, and this moment must not be mistaken for the end of the task. Once a server has been
-    seen, the wait has no deadline, since the training may take any time. Every failure to connect counts as a
-    miss, since the host name of a task that has ended may no longer resolve.
+    Only TensorFlow's server counts as seen. A task that is still in wait_for_peers does not count: its port is free
+    for a moment before TensorFlow's server takes the port over, and this moment must not be mistaken for the end of the
+    task. Once a server has been seen, the wait has no deadline, since the training may take any time. Every failure to
+    connect counts as a miss, since the host name of a task that has ended may no longer resolve. A process that accepts
+    connections and does not reply has not ended: it may be stopped for a while.
 
     Args:
         address: the coordinator's `host:port`.
@@ -55,7 +55,8 @@ def wait_until_gone(
     missed = 0
     while missed < misses:
         time.sleep(poll_seconds)
-        missed = 0 if probe_address(address, timeout_seconds=_ATTEMPT_SECONDS) is None else missed + 1
+        reason = probe_address(address, timeout_seconds=_ATTEMPT_SECONDS)
+        missed = 0 if reason in (None, SILENT) else missed + 1
     return "gone"
 
 
@@ -66,7 +67,7 @@ def _wait_until_seen(address: str, poll_seconds: float, timeout_seconds: float |
         if deadline is not None:
             # The lower bound allows a first attempt, however short the timeout is.
             allowed = max(0.01, min(_ATTEMPT_SECONDS, deadline - time.monotonic()))
-        reason = probe_address(address, timeout_seconds=allowed, must_stay_open=True)
+        reason = probe_address(address, timeout_seconds=allowed, must_serve=True)
         if reason is None:
             return
         remaining = poll_seconds if deadline is None else min(poll_seconds, deadline - time.monotonic())

@@ -4,28 +4,39 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 import selectors
-import socket
+import threading
 import time
 from collections.abc import Callable, Sequence
 
 from tfdist._log import get_logger
+from tfdist.cluster.address import split_address
 from tfdist.cluster.background_probes import BackgroundProbes
 from tfdist.cluster.config import ClusterConfig
-from tfdist.cluster.errors import PeerTimeoutError
-from tfdist.cluster.probe import NO_REPLY, NO_ROUTE, REFUSED, UNRESOLVED
+from tfdist.cluster.errors import PeerTimeoutError, PortInUseError
+from tfdist.cluster.greeting import Greeting, send_greeting
+from tfdist.cluster.listener import PeerListener
+from tfdist.cluster.probe import CLOSED, NO_REPLY, NO_ROUTE, REFUSED, SILENT, UNRESOLVED
 from tfdist.cluster.sockets import listen_on_own_port
-from tfdist.cluster.tasks import Task
+from tfdist.cluster.tasks import Task, same_task
+from tfdist.cluster.wrong_indices import CHECK_INDICES, describe, explain, is_another_task
 
 _ADVICE = {
     REFUSED: "start it, or look in its output for why it ended",
+    CLOSED: "look in its output for why it ended",
     UNRESOLVED: "check the host name and that this machine's DNS knows it",
     NO_REPLY: "check that its machine is up and that no firewall drops the port",
     NO_ROUTE: "check the address and the network between the two machines",
+    SILENT: "the process there is stopped or stuck, or is another program",
 }
 _REPORT_LINES = 8
 # How long this task goes on answering its peers once all of them have answered.
 _LINGER_SECONDS = 0.5
+# How long this task waits on once wrong task indices explain all of the missing peers.
+_PATIENCE_SECONDS = 10.0
+# How long the end of the wait may be delayed until the peers have been told about wrong indices.
+_TELL_SECONDS = 2.0
 # A connection from a peer makes this task probe all missing peers at once, but at most once in this time.
 _RETRY_SECONDS = 0.1
 
@@ -41,10 +52,15 @@ def wait_for_peers(
     """Returns as soon as every peer has answered once; call it before TensorFlow opens this task's own port.
 
     While this function waits, it listens on this task's own port, so that the peers get an answer from this task. A
-    peer has answered if it accepts a TCP connection: it waits in wait_for_peers, or its TensorFlow server runs already.
-    Names that do not resolve yet are tried again. When all peers have answered, this task goes on answering for half a
-    second. On return all sockets are closed and all threads have ended, except a thread whose name look-up hangs in the
-    system's resolver past the deadline.
+    peer has answered if it sends its name, because it waits in wait_for_peers too, or if its TensorFlow server sends
+    its first bytes. Names that do not resolve yet are tried again. When all peers have answered, this task goes on
+    answering for half a second. On return all sockets are closed and all threads have ended, except a thread whose name
+    look-up hangs in the system's resolver past the deadline.
+
+    If two processes are started as the same task, another task is missing. On one machine, the second process cannot
+    listen, says so to the first process, and raises PortInUseError; on two machines, each finds a task with its own
+    name at the address of a peer. The first process passes this on to its peers. All of them wait for 10 s more and
+    raise PeerTimeoutError if no more peers are missing than wrong processes were seen.
 
     Args:
         config: the cluster. A single process returns at once; an evaluator only checks that its own port is free.
@@ -55,7 +71,8 @@ def wait_for_peers(
 
     Raises:
         PortInUseError: at once, if another process listens on this task's own port.
-        PeerTimeoutError: at the deadline; names every peer that has not answered, with the reason.
+        PeerTimeoutError: at the deadline, or soon after a second process was started as this task; names every peer
+            that has not answered, with the reason.
         ValueError: if a time is not positive and finite.
 
     Example:
@@ -67,34 +84,44 @@ def wait_for_peers(
     write_line = get_logger().info if log is None else log
     start = time.monotonic()
     with contextlib.ExitStack() as stack:
-        server = None
-        if config.address is not None:
-            server = stack.enter_context(listen_on_own_port(config.address, task_name=config.task_name))
-        probes = stack.enter_context(BackgroundProbes(awaited, deadline=start + timeout_seconds))
         selector = stack.enter_context(selectors.DefaultSelector())
+        listener = None
+        if config.address is not None:
+            listener = stack.enter_context(_listen(config.address, config.task_name, selector))
+        probes = stack.enter_context(BackgroundProbes(awaited, deadline=start + timeout_seconds))
         selector.register(probes.wake, selectors.EVENT_READ)
-        if server is not None:
-            selector.register(server, selectors.EVENT_READ)
-        next_report = report_every_seconds
+        next_report, give_up_at = report_every_seconds, timeout_seconds
         retried = -math.inf
+        reported_rivals = 0
         while missing := probes.missing():
             elapsed = time.monotonic() - start
-            if elapsed >= timeout_seconds:
-                raise PeerTimeoutError(_timeout_sentence(missing, len(awaited), timeout_seconds), missing)
+            rivals = listener.rivals if listener else []
+            if not explain(missing, rivals):
+                give_up_at = timeout_seconds
+            elif give_up_at == timeout_seconds:
+                give_up_at = min(timeout_seconds, round(elapsed + _PATIENCE_SECONDS, 1))
+            if elapsed >= give_up_at:
+                sentence = _timeout_sentence(missing, len(awaited), rivals, f"{give_up_at:g}")
+                raise PeerTimeoutError(sentence, missing)
+            if len(rivals) > reported_rivals:
+                own = [rival for rival in rivals[reported_rivals:] if same_task(rival.task_name, config.task_name)]
+                reported_rivals = len(rivals)
+                write_line(f"{describe(rivals)}; {CHECK_INDICES}")
+                stack.callback(_tell_peers(awaited, own).join, _TELL_SECONDS)
             if elapsed >= next_report:
                 for line in _report(missing, elapsed, timeout_seconds):
                     write_line(line)
                 next_report = elapsed + report_every_seconds
-            connected = _wait_for_event(selector, server, probes.wake, min(timeout_seconds, next_report) - elapsed)
+            connected = _wait_for_event(selector, listener, probes, min(give_up_at, next_report) - elapsed)
             if connected and elapsed - retried >= _RETRY_SECONDS:
                 # The peer that connected is up. If it waited only for this task, it answers for only a moment longer,
                 # so that this task must try again soon.
                 probes.retry_now()
                 retried = elapsed
-        if server is not None and awaited:
+        if listener is not None and awaited:
             linger_until = min(time.monotonic() + _LINGER_SECONDS, start + timeout_seconds)
             while (remaining := linger_until - time.monotonic()) > 0:
-                _wait_for_event(selector, server, probes.wake, remaining)
+                _wait_for_event(selector, listener, probes, remaining)
         # A peer may not have reached this task yet, for example because it cannot resolve this task's name. Closing the
         # port does not harm the peer: it tries again until its own deadline, and soon TensorFlow's server opens the
         # port.
@@ -125,24 +152,50 @@ def probe_peers(config: ClusterConfig, *, timeout_seconds: float = 1.0) -> tuple
             # A thread writes to the wake socket just before it ends, so that it may still be alive after the write.
             if selector.select(min(remaining, 0.05)):
                 probes.wake.recv(4096)
-        return probes.missing()
+    # An attempt that the deadline cuts short has its reason once its thread has ended.
+    return probes.missing()
+
+
+def _listen(address: str, task_name: str, selector: selectors.BaseSelector) -> PeerListener:
+    try:
+        return PeerListener(listen_on_own_port(address, task_name=task_name), task_name=task_name, selector=selector)
+    except PortInUseError as error:
+        _, port = split_address(address)
+        # The other process is on this machine, whose own address may have no route from inside a container.
+        holder = send_greeting(Greeting(task_name, os.getpid()), hosts=("127.0.0.1", "::1"), port=port)
+        if holder is None:
+            raise
+        raise PortInUseError(
+            f"{task_name} expected port {port} to be free for its own address {address}, but another process that is "
+            f"{holder.task_name} listens there; {CHECK_INDICES}."
+        ) from error
+
+
+def _tell_peers(peers: Sequence[Task], rivals: Sequence[Greeting]) -> threading.Thread:
+    """Starts a thread that passes the rivals of this task on, so that the peers do not wait for the missing task."""
+
+    def tell() -> None:
+        for peer in peers:
+            host, port = split_address(peer.address)
+            for rival in rivals:
+                send_greeting(rival, hosts=(host,), port=port)
+
+    thread = threading.Thread(target=tell, daemon=True, name="tfdist tells peers")
+    thread.start()
+    return thread
 
 
 def _wait_for_event(
-    selector: selectors.BaseSelector, server: socket.socket | None, wake: socket.socket, timeout_seconds: float
+    selector: selectors.BaseSelector, listener: PeerListener | None, probes: BackgroundProbes, timeout_seconds: float
 ) -> bool:
     """Waits until a peer connects or a probe ends, and returns whether a peer has connected."""
     connected = False
     for key, _ in selector.select(timeout_seconds):
-        # If a peer gives up after select() has returned, its connection is gone, and accept() raises an OSError.
-        with contextlib.suppress(OSError):
-            if server is not None and key.fileobj is server:
-                # If the connection is closed at once, a gRPC client notices that the server is not ready, and tries
-                # again. On an open connection the client would wait for a greeting that never comes.
-                server.accept()[0].close()
-                connected = True
-            else:
-                wake.recv(4096)
+        if key.fileobj is probes.wake:
+            with contextlib.suppress(OSError):
+                probes.wake.recv(4096)
+        elif listener is not None:
+            connected = listener.handle(key.fileobj) or connected
     return connected
 
 
@@ -154,13 +207,17 @@ def _report(missing: Sequence[tuple[Task, str]], elapsed: float, timeout_seconds
     return lines
 
 
-def _timeout_sentence(missing: Sequence[tuple[Task, str]], count: int, timeout_seconds: float) -> str:
-    advice = " and ".join(dict.fromkeys(_ADVICE.get(reason, "check its machine and network") for _, reason in missing))
+def _timeout_sentence(missing: Sequence[tuple[Task, str]], count: int, rivals: Sequence[Greeting], seconds: str) -> str:
+    if rivals or any(is_another_task(reason) for _, reason in missing):
+        advice = CHECK_INDICES
+    else:
+        advice = " and ".join(dict.fromkeys(_ADVICE.get(why, "check its machine and network") for _, why in missing))
+    others = f", and {describe(rivals)}" if rivals else ""
     if len(missing) == 1:
         peer, reason = missing[0]
-        return f"{peer} did not answer in {timeout_seconds:g} s ({reason}); {advice}."
+        return f"{peer} did not answer in {seconds} s ({reason}){others}; {advice}."
     named = ", ".join(f"{peer} ({reason})" for peer, reason in missing)
-    return f"{len(missing)} of {count} peers did not answer in {timeout_seconds:g} s: {named}; {advice}."
+    return f"{len(missing)} of {count} peers did not answer in {seconds} s: {named}{others}; {advice}."
 
 
 def _check_seconds(name: str, value: float) -> None:

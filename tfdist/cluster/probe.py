@@ -1,4 +1,4 @@
-"""Makes one attempt to connect to an address by TCP, in bounded time."""
+"""Makes one attempt to connect to an address by TCP, in bounded time, and waits for a reply of the process there."""
 
 from __future__ import annotations
 
@@ -6,35 +6,51 @@ import errno
 import os
 import socket
 import time
+from typing import NamedTuple
 
 from tfdist.cluster.address import split_address
+from tfdist.cluster.greeting import PREFIX, Greeting, read_line
 
 REFUSED = "connection refused"
 UNRESOLVED = "name does not resolve"
 NO_REPLY = "no reply"
 NO_ROUTE = "no route to host"
+CLOSED = "connection closed without a reply"
+# The kernel accepts connections for a process that is stopped, so an open connection does not show a running process.
+SILENT = "the process accepts connections but does not reply"
 
-# How long a connection is watched: TensorFlow's server keeps it open, and wait_for_peers closes it at once.
-_CLOSE_SECONDS = 0.25
+
+class Answer(NamedTuple):
+    """What one attempt to connect has found.
+
+    Args:
+        reason: why no task answers there, in a few words; None if a task answers.
+        serves: whether TensorFlow's server answers, rather than a task in wait_for_peers.
+        task_name: the name that a task in wait_for_peers has sent; None if none was sent.
+
+    Example:
+        >>> Answer(None, serves=True)
+        Answer(reason=None, serves=True, task_name=None)
+    """
+
+    reason: str | None
+    serves: bool = False
+    task_name: str | None = None
 
 
-def probe_address(address: str, *, timeout_seconds: float, must_stay_open: bool = False) -> str | None:
-    """Connects once and returns None if a server answers, else the reason in a few words.
+def probe(address: str, *, timeout_seconds: float) -> Answer:
+    """Connects once and returns what answers there.
+
+    TensorFlow's server and a task in wait_for_peers both send bytes as soon as a connection is open.
 
     Args:
         address: the `host:port` to connect to.
         timeout_seconds: the time limit for all addresses that the host name resolves to. The limit does not include
             the name look-up, whose time only the system's resolver limits; call this function from a thread if the
             caller must not wait for the look-up.
-        must_stay_open: whether a server that closes the connection at once, as wait_for_peers does, counts as a server
-            that refuses the connection.
 
     Example:
-        >>> import socket
-        >>> with socket.create_server(("127.0.0.1", 0)) as server:
-        ...     probe_address(f"127.0.0.1:{server.getsockname()[1]}", timeout_seconds=5.0) is None
-        True
-        >>> probe_address("a..b:2222", timeout_seconds=5.0)
+        >>> probe("a..b:2222", timeout_seconds=5.0).reason
         'name does not resolve'
     """
     host, port = split_address(address)
@@ -42,49 +58,78 @@ def probe_address(address: str, *, timeout_seconds: float, must_stay_open: bool 
         resolved = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (socket.gaierror, UnicodeError):
         # UnicodeError: the encoding of international names refuses some labels, such as an empty label.
-        return UNRESOLVED
+        return Answer(UNRESOLVED)
     deadline = time.monotonic() + timeout_seconds
     reasons: list[str] = []
     for family, kind, protocol, _, target in resolved:
-        remaining = deadline - time.monotonic()
-        if remaining <= 0:
+        if deadline <= time.monotonic():
             reasons.append(NO_REPLY)
             break
-        reason = _connect(family, kind, protocol, target, remaining, must_stay_open)
-        if reason is None:
-            return None
-        reasons.append(reason)
+        answer = _connect(family, kind, protocol, target, deadline)
+        if answer.reason is None:
+            return answer
+        reasons.append(answer.reason)
     # localhost resolves to an IPv6 and an IPv4 address. If one address family is switched off, its error explains less
-    # than a refusal at the other address.
-    return REFUSED if REFUSED in reasons else reasons[-1] if reasons else UNRESOLVED
+    # than the outcome at the other address.
+    telling = [reason for reason in (SILENT, REFUSED) if reason in reasons]
+    return Answer(telling[0] if telling else reasons[-1] if reasons else UNRESOLVED)
 
 
-def _connect(
-    family: int, kind: int, protocol: int, target: object, timeout_seconds: float, must_stay_open: bool
-) -> str | None:
+def probe_address(address: str, *, timeout_seconds: float, must_serve: bool = False) -> str | None:
+    """Connects once and returns None if a task answers, else the reason in a few words.
+
+    Args:
+        address: the `host:port` to connect to.
+        timeout_seconds: the time limit, as in `probe`.
+        must_serve: whether a task in wait_for_peers counts as a task that refuses the connection.
+
+    Example:
+        >>> probe_address("a..b:2222", timeout_seconds=5.0)
+        'name does not resolve'
+    """
+    answer = probe(address, timeout_seconds=timeout_seconds)
+    return REFUSED if must_serve and answer.reason is None and not answer.serves else answer.reason
+
+
+def _connect(family: int, kind: int, protocol: int, target: object, deadline: float) -> Answer:
     try:
         with socket.socket(family, kind, protocol) as connection:
             # The local port of this connection stays in TIME_WAIT for a while. If a task on this machine uses the same
             # port number, this option lets the task bind the port during this time.
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            connection.settimeout(timeout_seconds)
+            connection.settimeout(_until(deadline))
             connection.connect(target)  # type: ignore[arg-type]
             if is_self_connected(connection):
-                return REFUSED
-            if must_stay_open and _closes_at_once(connection):
-                return REFUSED
-            return None
+                return Answer(REFUSED)
+            connection.settimeout(_until(deadline))
+            return _read_answer(connection)
     except ConnectionRefusedError:
-        return REFUSED
+        return Answer(REFUSED)
     except ConnectionResetError:
-        # Only an established connection is reset, so a server listens.
-        return REFUSED if must_stay_open else None
+        # The process has ended, or it closed its port just now to start TensorFlow's server.
+        return Answer(CLOSED)
     except TimeoutError:
-        return NO_REPLY
+        return Answer(NO_REPLY)
     except OSError as error:
         if error.errno in (errno.EHOSTUNREACH, errno.ENETUNREACH):
-            return NO_ROUTE
-        return os.strerror(error.errno).lower() if error.errno else str(error)
+            return Answer(NO_ROUTE)
+        return Answer(os.strerror(error.errno).lower() if error.errno else str(error))
+
+
+def _read_answer(connection: socket.socket) -> Answer:
+    try:
+        data = read_line(connection)
+    except TimeoutError:
+        return Answer(SILENT)
+    greeting = Greeting.from_bytes(data)
+    if greeting is not None:
+        return Answer(None, task_name=greeting.task_name)
+    return Answer(None, serves=True) if data and not data.startswith(PREFIX) else Answer(CLOSED)
+
+
+def _until(deadline: float) -> float:
+    # A timeout of 0 would make the socket non-blocking.
+    return max(0.001, deadline - time.monotonic())
 
 
 def is_self_connected(connection: socket.socket) -> bool:
@@ -103,11 +148,3 @@ def is_self_connected(connection: socket.socket) -> bool:
         True
     """
     return bool(connection.getsockname() == connection.getpeername())
-
-
-def _closes_at_once(connection: socket.socket) -> bool:
-    connection.settimeout(_CLOSE_SECONDS)
-    try:
-        return connection.recv(1) == b""
-    except TimeoutError:
-        return False

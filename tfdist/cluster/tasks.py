@@ -37,3 +37,18 @@ class Task(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.name} at {self.address}" if self.address else self.name
+
+
+def same_task(name: str, other: str) -> bool:
+    """Returns whether two names mean one task; "chief 0" and "master 0" do.
+
+    Example:
+        >>> same_task("chief 0", "master 0"), same_task("worker 0", "worker 1")
+        (True, False)
+    """
+    return _with_one_chief(name) == _with_one_chief(other)
+
+
+def _with_one_chief(name: str) -> str:
+    job, _, index = name.partition(" ")
+    return f"{CHIEF_JOBS[0] if job in CHIEF_JOBS else job} {index}"

@@ -25,7 +25,7 @@ def find_files(files: str | Sequence[str | File]) -> list[File]:
         files: a pattern, or names, or File values, which are used as they are. tf.io.gfile must be able to read them.
 
     Raises:
-        ValueError: if no file matches the pattern, if a file is listed twice, or if a file does not exist.
+        ValueError: if no file matches the pattern, if a file is listed twice, does not exist or is a directory.
     """
     if isinstance(files, str):
         names: list[str | File] = [name for name in sorted(tf.io.gfile.glob(files)) if not name.endswith(SUFFIX)]
@@ -53,9 +53,13 @@ def find_files(files: str | Sequence[str | File]) -> list[File]:
 
 def _size(name: str) -> int:
     try:
-        return int(tf.io.gfile.stat(name).length)
+        found = tf.io.gfile.stat(name)
     except tf.errors.NotFoundError:
         raise ValueError(f"expected a file at {name!r}, received none; check the name.") from None
+    if found.is_directory:
+        pattern = f"{name.rstrip('/')}/*.tfrecord"
+        raise ValueError(f"expected a file at {name!r}, received a directory; write a pattern such as {pattern!r}.")
+    return int(found.length)
 
 
 def compression_of(files: Sequence[File]) -> str:

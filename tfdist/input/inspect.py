@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
+import tensorflow as tf
+
 from tfdist.input.find import compression_of, count_files, find_files
 from tfdist.input.plan import POLICIES, plan_shards
 from tfdist.input.read import Source
@@ -81,5 +83,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
     except ValueError as error:
         parser.exit(2, f"{parser.prog} inspect: {error}\n")
+    except tf.errors.OpError as error:
+        reason = f"{type(error).__name__}: {str(error.message).splitlines()[0]}"
+        parser.exit(1, f"{parser.prog} inspect: expected readable files, received {reason}\n")
     print(text, end="")
     return 0

@@ -16,6 +16,7 @@ from tfdist.keras_compat.data import (
     device_iterators_end_late,
     endless_data_without_steps,
     generator_arrays_overwritten,
+    model_without_call,
     steps_counted_by_each_worker,
     symbolic_build_averages_data,
 )
@@ -32,12 +33,16 @@ from tfdist.keras_compat.layers import (
     batch_statistics_read_locally,
     batch_statistics_stay_local,
     convolution_of_no_rows,
+    state_shared_by_replicas,
     statistics_of_an_empty_replica,
 )
 from tfdist.keras_compat.losses import (
+    ctc_of_no_rows,
+    loss_called_on_one_replica,
     loss_divided_by_replicas,
     loss_divided_by_replicas_keras2,
     losses_shared_by_replicas,
+    scalars_counted_by_replicas,
 )
 from tfdist.keras_compat.mend import Mend
 from tfdist.keras_compat.optimizers import (
@@ -54,9 +59,15 @@ from tfdist.keras_compat.steps import (
     initial_epoch_outlives_fit,
     jit_compile_on_several_devices,
     logs_reduced_along_an_axis,
+    predictions_repeated_by_replicas,
     steps_fail_in_a_loop,
 )
-from tfdist.keras_compat.variables import counter_update_is_read_then_assign, replicas_draw_alike, workers_draw_alike
+from tfdist.keras_compat.variables import (
+    assigned_without_aggregation,
+    counter_update_is_read_then_assign,
+    replicas_draw_alike,
+    workers_draw_alike,
+)
 from tfdist.keras_compat.version import KerasInUse, keras_in_use
 
 _Strategy = TypeVar("_Strategy", bound=tf.distribute.Strategy)
@@ -66,6 +77,7 @@ MENDS: tuple[Mend, ...] = (
     device_iterators_end_late.MEND,
     generator_arrays_overwritten.MEND,
     symbolic_build_averages_data.MEND,
+    model_without_call.MEND,
     steps_counted_by_each_worker.MEND,
     logs_reduced_along_an_axis.MEND,
     # Before loss_divided_by_replicas, which wraps the `_make_function` that this mend installs. In the opposite order
@@ -73,6 +85,7 @@ MENDS: tuple[Mend, ...] = (
     steps_fail_in_a_loop.MEND,
     loss_divided_by_replicas.MEND,
     losses_shared_by_replicas.MEND,
+    scalars_counted_by_replicas.MEND,
     gradients_used_before_the_sum.MEND,
     compression_needs_its_optimizer.MEND,
     wrapping_is_not_saved.MEND,
@@ -83,13 +96,18 @@ MENDS: tuple[Mend, ...] = (
     fit_keras3.MEND,
     fit_keras2.MEND,
     batch_logs_summed_over_workers.MEND,
+    # Before loss_divided_by_replicas_keras2, which wraps the same method for several replicas.
+    loss_called_on_one_replica.MEND,
     loss_divided_by_replicas_keras2.MEND,
     batch_statistics_read_locally.MEND,
     statistics_of_an_empty_replica.MEND,
     convolution_of_no_rows.MEND,
+    ctc_of_no_rows.MEND,
+    state_shared_by_replicas.MEND,
     workers_draw_alike.MEND,
     constraint_without_aggregation.MEND,
     learning_rate_without_aggregation.MEND,
+    assigned_without_aggregation.MEND,
     jit_compile_on_several_devices.MEND,
     files_written_by_every_worker_keras3.MEND,
     files_written_by_every_worker_keras2.MEND,
@@ -98,6 +116,7 @@ MENDS: tuple[Mend, ...] = (
     csv_written_by_every_worker.MEND,
     orbax_knows_one_replica.MEND,
     initial_epoch_outlives_fit.MEND,
+    predictions_repeated_by_replicas.MEND,
     # Last, so that its `fit` wraps the `fit` of the other mends, which then receive steps_per_epoch.
     endless_data_without_steps.MEND,
 )

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 
+from tfdist._cli import discard_output
 from tfdist.launch.args import parse
 from tfdist.launch.command import CommandError
 from tfdist.launch.supervisor import launch
@@ -30,7 +32,7 @@ def main(argv: list[str] | None = None) -> int:
     except ValueError as error:
         return _refuse(error, 2)
     try:
-        return launch(spec).exit_code
+        code = launch(spec).exit_code
     except CommandError as error:
         return _refuse(error, error.exit_code)
     except ValueError as error:
@@ -38,7 +40,19 @@ def main(argv: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130  # No task runs yet. While tasks run, the launcher passes the signal on to them.
     except OSError as error:
+        if error.errno in (errno.EMFILE, errno.ENFILE):
+            sentence = (
+                f"expected enough open files for {len(spec.tasks)} tasks, received {error.strerror!r}; start fewer "
+                "tasks, or raise the limit with `ulimit -n`."
+            )
+            return _refuse(OSError(sentence), 1)
         return _refuse(error, 1)
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The tasks went on without a reader, as in `| head`, so that the exit code is that of the tasks.
+        discard_output(sys.stdout)
+    return code
 
 
 def _refuse(error: Exception, code: int) -> int:

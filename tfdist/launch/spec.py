@@ -13,6 +13,9 @@ from tfdist.cluster import Task
 OWN_VARIABLES = ("TF_CONFIG", "TFDIST_LAUNCH_ID")
 """Environment variables that the launcher sets itself."""
 
+MOST_TASKS = 1024
+"""More tasks than one machine can train with; a larger number is a typing error."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class LaunchSpec:
@@ -38,7 +41,7 @@ class LaunchSpec:
         env: environment variables to add to those of this process.
 
     Raises:
-        ValueError: if a value is out of its range, or the tasks make no cluster.
+        ValueError: if a value is out of its range, there are too many tasks, or the tasks make no cluster.
 
     Example:
         >>> from tfdist.launch import LaunchSpec
@@ -79,6 +82,12 @@ class LaunchSpec:
         if self.ps and not self.workers:
             raise ValueError(
                 f"expected at least 1 worker with --ps, received --ps {self.ps} and no workers; add --workers 1."
+            )
+        # The tasks themselves are made below: the tuple of billions of tasks does not fit into memory.
+        number = self.workers + self.ps + int(self.chief or self.adds_chief) + int(self.evaluator)
+        if number > MOST_TASKS:
+            raise ValueError(
+                f"expected at most {MOST_TASKS} tasks on one machine, received {number}; lower --workers or --ps."
             )
         _check_seconds("--grace-seconds", self.grace_seconds)
         _check_seconds("--evaluator-grace-seconds", self.evaluator_grace_seconds)

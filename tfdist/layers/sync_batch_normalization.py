@@ -9,6 +9,7 @@ import tensorflow as tf
 from tfdist.keras_compat.layers.batch_normalization import (
     SavedAsPlainLayer,
     feature_axis,
+    rate_of_running_statistics,
     refuse_unsupported,
     remember_fused,
     training_branches,
@@ -88,7 +89,7 @@ class SyncBatchNormalization(SavedAsPlainLayer, _BatchNormalization):
 
         def normalized(centered: tf.Tensor, variance: tf.Tensor) -> tf.Tensor:
             # The mean is subtracted first, because beta - mean * scale would lose digits if the mean is large.
-            scale = tf.math.rsqrt(variance + tf.cast(self.epsilon, wide.dtype))
+            scale = tf.math.rsqrt(variance + tf.constant(self.epsilon, wide.dtype))
             outputs = centered * (scale * broadcast(self.gamma) if self.scale else scale)
             outputs = outputs + broadcast(self.beta) if self.center else outputs
             return tf.cast(outputs, self.compute_dtype)
@@ -110,7 +111,7 @@ class SyncBatchNormalization(SavedAsPlainLayer, _BatchNormalization):
         if unbiased_in_moving_variance(self):
             variance *= tf.math.divide_no_nan(moments.count, moments.count - 1)
         # A batch without rows leaves the running statistics as they are.
-        share = tf.where(moments.count > 0, tf.cast(1 - self.momentum, variance.dtype), 0)
+        share = tf.where(moments.count > 0, rate_of_running_statistics(self, variance.dtype), 0)
         for running, found in ((self.moving_mean, moments.mean), (self.moving_variance, variance)):
             before = tf.cast(tf.convert_to_tensor(running), found.dtype)
             found = tf.reshape(tf.stop_gradient(found), before.shape)

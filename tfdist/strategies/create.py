@@ -12,6 +12,8 @@ from tfdist._strategy_names import STRATEGY_NAMES
 from tfdist.allreduce import AllReduceOptions
 from tfdist.cluster import ClusterConfig
 from tfdist.cluster.tpu import find_tpu
+from tfdist.keras_compat.layers.synchronized_by_default import synchronize_batch_normalization
+from tfdist.keras_compat.losses.rule import check_loss_rule, remember_loss_rule
 from tfdist.strategies.all_reduce import refuse_all_reduce
 from tfdist.strategies.central_storage import central_storage
 from tfdist.strategies.mirrored import mirrored
@@ -79,6 +81,8 @@ def create_strategy(
     tpu: str | None = None,
     variable_partitioner: Callable | None = None,
     startup_timeout_seconds: float | None = None,
+    loss: str = "auto",
+    sync_batch_norm: bool = False,
 ) -> tf.distribute.Strategy:
     """Returns the tf.distribute.Strategy with this name, prepared for Keras.
 
@@ -98,6 +102,12 @@ def create_strategy(
         startup_timeout_seconds: how long to wait for the other tasks of the cluster; None is 300 s. Only "auto",
             "multi_worker_mirrored" and "parameter_server" accept this option; "auto" ignores it if it chooses another
             strategy.
+        loss: how the losses of replicas make up that of the global batch in `fit`, `evaluate`, `train_on_batch` and
+            `test_on_batch`: "replica_mean" if the program computes means over the rows that it is given, "global_sum"
+            if it divides for all replicas itself; "auto" is "replica_mean" unless a division is seen while a step is
+            traced, which is logged.
+        sync_batch_norm: whether every BatchNormalization layer that is made in the scope of the strategy normalizes
+            with the moments of the global batch, as one device does.
 
     Raises:
         ValueError: for an unknown name, and for an option that the strategy cannot honour.
@@ -117,6 +127,7 @@ def create_strategy(
             f"expected startup_timeout_seconds to be positive, received {startup_timeout_seconds!r}; "
             "leave it out for 300 s."
         )
+    check_loss_rule(loss)
     by_name = name != "auto"
     if name == "auto":
         cluster = ClusterConfig.detect() if cluster is None else cluster
@@ -147,16 +158,20 @@ def create_strategy(
     if name not in ("mirrored", "multi_worker_mirrored"):
         refuse_all_reduce(name, all_reduce)
     timeout = {} if startup_timeout_seconds is None else {"startup_timeout_seconds": startup_timeout_seconds}
+    strategy: tf.distribute.Strategy
     match name:
         case "one_device":
-            return one_device(devices=devices)
+            strategy = one_device(devices=devices)
         case "mirrored":
-            return mirrored(devices=devices, all_reduce=all_reduce)
+            strategy = mirrored(devices=devices, all_reduce=all_reduce)
         case "central_storage":
-            return central_storage(devices=devices)
+            strategy = central_storage(devices=devices)
         case "tpu":
-            return tpu_strategy(tpu)
+            strategy = tpu_strategy(tpu)
         case "multi_worker_mirrored":
-            return multi_worker_mirrored(cluster=cluster, devices=devices, all_reduce=all_reduce, **timeout)
+            strategy = multi_worker_mirrored(cluster=cluster, devices=devices, all_reduce=all_reduce, **timeout)
         case _:
-            return parameter_server(cluster=cluster, variable_partitioner=variable_partitioner, **timeout)
+            strategy = parameter_server(cluster=cluster, variable_partitioner=variable_partitioner, **timeout)
+    if sync_batch_norm:
+        synchronize_batch_normalization(strategy)
+    return remember_loss_rule(strategy, loss)

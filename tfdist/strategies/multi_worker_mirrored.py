@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Sequence
 
 import tensorflow as tf
@@ -18,7 +19,7 @@ from tfdist.strategies.all_reduce import communication_options, with_all_reduce
 from tfdist.strategies.cluster_resolver import cluster_resolver
 from tfdist.strategies.devices import choose_devices, grow_gpu_memory
 from tfdist.strategies.first_touch import explain_late_start
-from tfdist.strategies.start_deadline import start_deadline
+from tfdist.strategies.start_deadline import start_deadline, time_to_start
 
 
 def multi_worker_mirrored(
@@ -38,7 +39,8 @@ def multi_worker_mirrored(
         devices: number of devices of this worker; None for all its GPUs, or one CPU if it has no GPU. A worker without
             GPUs makes this number of logical CPUs; the number must be the same on every worker.
         all_reduce: how the workers' gradients are summed.
-        startup_timeout_seconds: how long to wait until every other worker has answered.
+        startup_timeout_seconds: how long the start may take: until every other worker has answered, and until
+            TensorFlow has connected them.
 
     Raises:
         ValueError: for options that the strategy cannot honour, and for a cluster with parameter servers.
@@ -77,20 +79,21 @@ def multi_worker_mirrored(
         with _on_devices(names):
             strategy = tf.distribute.MultiWorkerMirroredStrategy(cluster_resolver=alone, communication_options=options)
         return prepare_keras(with_all_reduce(strategy, all_reduce, num_gpus=num_gpus), "multi_worker_mirrored")
+    start = time.monotonic()
     wait_for_peers(cluster, timeout_seconds=startup_timeout_seconds, log=get_logger().info)
-    try:
-        with start_deadline(cluster, timeout_seconds=startup_timeout_seconds), _on_devices(names):
-            strategy = tf.distribute.MultiWorkerMirroredStrategy(
-                cluster_resolver=cluster_resolver(cluster, num_gpus=num_gpus), communication_options=options
-            )
-    except RuntimeError as error:
-        if "program startup" not in str(error):
-            raise
-        raise RuntimeError(
-            "expected the multi-worker strategy to be created before TensorFlow starts, but it has started: "
-            + explain_late_start(error)
-        ) from error
-    with start_deadline(cluster, timeout_seconds=startup_timeout_seconds):
+    with start_deadline(cluster, timeout_seconds=time_to_start(startup_timeout_seconds, since=start)):
+        try:
+            with _on_devices(names):
+                strategy = tf.distribute.MultiWorkerMirroredStrategy(
+                    cluster_resolver=cluster_resolver(cluster, num_gpus=num_gpus), communication_options=options
+                )
+        except RuntimeError as error:
+            if "program startup" not in str(error):
+                raise
+            raise RuntimeError(
+                "expected the multi-worker strategy to be created before TensorFlow starts, but it has started: "
+                + explain_late_start(error)
+            ) from error
         # with_all_reduce makes variables (of SumDeadline). Their initial values are broadcast, which needs all workers.
         strategy = with_all_reduce(strategy, all_reduce, num_gpus=num_gpus, num_workers=cluster.num_workers)
     return prepare_keras(strategy, "multi_worker_mirrored")

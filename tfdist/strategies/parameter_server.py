@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -17,15 +18,18 @@ from tfdist._log import get_logger
 from tfdist.cluster import ClusterConfig
 from tfdist.cluster.peer_shutdown import wait_until_gone
 from tfdist.cluster.peer_startup import wait_for_peers
+from tfdist.cluster.task_watch import watch_tasks
 from tfdist.cluster.tasks import CHIEF_JOBS
 from tfdist.keras_compat.parameter_server.variable_partitioner import check_variable_partitioner
 from tfdist.keras_compat.registry import prepare_keras
 from tfdist.strategies.cluster_resolver import cluster_resolver
 from tfdist.strategies.devices import grow_gpu_memory
-from tfdist.strategies.start_deadline import start_deadline
+from tfdist.strategies.start_deadline import start_deadline, time_to_start
 
 # With only as many inter-op threads as cores, the RPCs of a server on a small machine wait for each other.
 _MIN_INTER_OP_THREADS = 8
+# During the training a machine may be busy for a while, however short the start-up has to be.
+_LEAST_SILENCE_SECONDS = 60.0
 
 
 class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
@@ -60,7 +64,8 @@ def parameter_server(
         variable_partitioner: splits variables over the ps tasks, see tf.distribute.experimental.partitioners; tf_keras
             supports partitioners, Keras 3 does not.
         startup_timeout_seconds: how long the coordinator waits for every worker and ps, and how long each worker and ps
-            waits for the coordinator.
+            waits for the coordinator. Also how long, but at least 60 s, a task may go without an answer during the
+            training, because it is stopped or its machine is gone; the coordinator then names it and ends with code 70.
 
     Raises:
         ValueError: for a cluster without parameter servers, and for a partitioner that the Keras in use does not
@@ -97,15 +102,18 @@ def parameter_server(
             f"expected one of the tasks chief, worker and ps, received {cluster.task_name}; "
             "use 'auto' or 'one_device' in the evaluator."
         )
+    start = time.monotonic()
     wait_for_peers(cluster, timeout_seconds=startup_timeout_seconds, log=get_logger().info)
     resolver = cluster_resolver(cluster, num_gpus=len(tf.config.list_physical_devices("GPU")))
-    with start_deadline(cluster, timeout_seconds=startup_timeout_seconds):
+    with start_deadline(cluster, timeout_seconds=time_to_start(startup_timeout_seconds, since=start)):
         strategy = ParameterServerStrategy(resolver, variable_partitioner=variable_partitioner)
     if strategy.num_replicas_in_sync > 1:
         raise ValueError(
             f"expected workers with at most one GPU, received workers with {strategy.num_replicas_in_sync} GPUs; "
             "start one worker per GPU, each with its own CUDA_VISIBLE_DEVICES."
         )
+    silence_seconds = max(startup_timeout_seconds, _LEAST_SILENCE_SECONDS)
+    watch_tasks(cluster, timeout_seconds=silence_seconds, while_alive=strategy)
     return prepare_keras(strategy, "parameter_server")
 
 

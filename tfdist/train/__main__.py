@@ -2,7 +2,8 @@
 
 import sys
 
+from tfdist._cli import exit_code_of
 from tfdist.train.cli import main
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(exit_code_of(lambda: main(sys.argv[1:])))

@@ -1,6 +1,7 @@
-"""A job of two workers, the second of which stops taking part: -m tests.allreduce.programs.deadline FOLDER.
+"""A job of workers, one of which stops taking part: -m tests.allreduce.programs.deadline FOLDER ABSENT [short].
 
-The first worker writes what it has seen to FOLDER/found.json.
+ABSENT is the index of the worker that stops. The first of the others writes what it has seen to FOLDER/found.json.
+"short" leaves out the sums in which every worker takes part, but for one.
 """
 
 from __future__ import annotations
@@ -25,15 +26,17 @@ FEW, MANY = 3, 40
 ABSENCE_SECONDS = 60.0
 
 
-def main(folder: Path) -> None:
+def main(folder: Path, absent: int, *, short: bool) -> None:
     options = AllReduceOptions(timeout_seconds=TIMEOUT_SECONDS)
     strategy = tfdist.create_strategy("multi_worker_mirrored", all_reduce=options)
     import tensorflow as tf
 
+    from tfdist.allreduce import deadline as module
     from tfdist.allreduce.deadline import deadline_of
     from tfdist.optimizers import DistributedOptimizer
     from tfdist.workers import sum_over_workers, worker_index
 
+    module._FIRST_REPORT_SECONDS = TIMEOUT_SECONDS / 2
     deadline = deadline_of(strategy)
     found: dict[str, Any] = {}
 
@@ -62,25 +65,30 @@ def main(folder: Path) -> None:
         distributed = step_of(DistributedOptimizer(tf.keras.optimizers.SGD(), all_reduce=all_reduce))
         stock = step_of(tf.keras.optimizers.SGD())
     barrier()
-    counted("distributed", distributed, FEW)
-    counted("stock", stock, FEW)
-    threads = _threads()
-    counted("many", distributed, MANY)
-    found["more threads"] = _threads() - threads
-    time.sleep(1.5 * TIMEOUT_SECONDS)
-    barrier()
-    counted("after a pause", stock, FEW)
+    counted("first", distributed, 1)
+    if not short:
+        counted("distributed", distributed, FEW)
+        counted("stock", stock, FEW)
+        threads = _threads()
+        counted("many", distributed, MANY)
+        found["more threads"] = _threads() - threads
+        time.sleep(1.5 * TIMEOUT_SECONDS)
+        barrier()
+        counted("after a pause", stock, FEW)
     found["error"] = ""
     begin = time.monotonic()
-    if worker_index(strategy) == 1:
+    if worker_index(strategy) == absent:
         time.sleep(ABSENCE_SECONDS)
     try:
         distributed()
     except tf.errors.OpError as error:
         found["error"] = f"{type(error).__name__}: {error}"
     found["seconds"] = time.monotonic() - begin
+    if worker_index(strategy) != int(absent == 0):
+        # The end of this worker would end the others before they have written what they have seen.
+        time.sleep(ABSENCE_SECONDS)
     (folder / "found.json").write_text(json.dumps(found))
-    # The launcher ends the other worker too.
+    # The launcher ends the other workers too.
     os._exit(1)
 
 
@@ -90,4 +98,4 @@ def _threads() -> int:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), int(sys.argv[2]), short="short" in sys.argv)

@@ -128,6 +128,17 @@ def unbiased_in_moving_variance(layer: Any) -> bool:
     return layer.compute_dtype != "float64" and (ndim == 4 or (ndim == 5 and axis in (1, 4)))
 
 
+def rate_of_running_statistics(layer: Any, dtype: tf.DType) -> tf.Tensor:
+    """Returns 1 - momentum as Keras on one device computes it: Keras 2 rounds it to float32 first.
+
+    Args:
+        layer: a BatchNormalization.
+        dtype: dtype of the result.
+    """
+    rate = 1 - layer.momentum
+    return tf.constant(rate, dtype) if keras_in_use().is_keras3 else tf.cast(tf.constant(rate, tf.float32), dtype)
+
+
 def remember_fused(layer: Any, fused: bool | None) -> None:
     """Stores on a layer of Keras 2 whether one device would use the fused kernel.
 

@@ -70,8 +70,16 @@ def _with_a_row(stock: Callable) -> Callable:
             outputs = stock(self, rows)
         finally:
             _inside.a_call = False
-        found = tf.cond(has_rows, lambda: tf.identity(outputs), lambda: outputs[:0])
-        found.set_shape([None, *outputs.shape[1:]])
+
+        def without_the_row(values: tf.Tensor) -> tf.Tensor:
+            found = tf.cond(has_rows, lambda: tf.identity(values), lambda: values[:0])
+            found.set_shape([None, *values.shape[1:]])
+            return found
+
+        found = without_the_row(outputs)
+        # From a sigmoid or softmax, Keras's crossentropies take the logits, which are more accurate.
+        if hasattr(outputs, "_keras_logits"):
+            found._keras_logits = without_the_row(outputs._keras_logits)
         return found
 
     return call

@@ -1,4 +1,4 @@
-"""GlobalBatch: the number of rows of one replica and of all replicas, which determine the weight of losses."""
+"""GlobalBatch: the number of rows of one replica and of all replicas, which determine the weights of losses."""
 
 from __future__ import annotations
 
@@ -10,34 +10,67 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfdist.keras_compat.losses.rule import StepRule
+
 _local = threading.local()
 
 
 @dataclasses.dataclass(frozen=True)
 class GlobalBatch:
-    """The number of rows in a step, of one replica and of all replicas together.
+    """The number of rows in a step, of one replica and of all replicas together, and the rule of the step.
 
     Attributes:
-        rows: float32 scalar, number of rows of this replica.
-        total: float32 scalar, number of rows of all replicas of all workers.
+        rows: float32 scalar, number of rows of this replica, a whole number.
+        total: float32 scalar, number of rows of all replicas of all workers, a whole number.
+        rule: rule of the step function.
+        parts: tensors of this replica that the program has divided for all replicas; their sum is the global value.
+        static_rows: number of rows of this replica, if it is known while the step is traced.
     """
 
     rows: tf.Tensor
     total: tf.Tensor
+    rule: StepRule
+    parts: list[tf.Tensor] = dataclasses.field(default_factory=list)
+    static_rows: int | None = None
+
+    def share(self, dtype: Any = tf.float32) -> tf.Tensor:
+        """Returns the fraction of all rows that this replica has, a scalar; 0 if no replica has rows.
+
+        Args:
+            dtype: the result has this dtype. The fraction is computed in float64 for float64, else in float32.
+        """
+        return fraction(self.rows, self.total, dtype)
 
     @property
-    def share(self) -> tf.Tensor:
-        """Float32 scalar: the fraction of all rows that this replica has; 0 if no replica has rows."""
-        return tf.math.divide_no_nan(self.rows, self.total)
+    def is_replica_mean(self) -> bool:
+        """Whether the losses of the step are means over the rows of each replica."""
+        return self.rule.use() == "replica_mean"
+
+
+def fraction(part: tf.Tensor, total: tf.Tensor, dtype: Any) -> tf.Tensor:
+    """Returns part / total, or 0 if total is 0, a scalar.
+
+    Args:
+        part: scalar.
+        total: scalar of the same dtype.
+        dtype: dtype of the result.
+    """
+    dtype = tf.as_dtype(dtype)
+    exact = tf.float64 if dtype == tf.float64 else tf.float32
+    return tf.cast(tf.math.divide_no_nan(tf.cast(part, exact), tf.cast(total, exact)), dtype)
 
 
 def rows_of(data: Any) -> tf.Tensor:
     """Returns the number of rows of the first tensor of a replica's batch, a float32 scalar."""
-    first = next(value for value in tf.nest.flatten(data) if value is not None)
+    first = _first_of(data)
     if isinstance(first, tf.RaggedTensor):
         return tf.cast(first.nrows(), tf.float32)
     shape = first.dense_shape if isinstance(first, tf.SparseTensor) else tf.shape(first)
     return tf.cast(shape[0], tf.float32)
+
+
+def _first_of(data: Any) -> Any:
+    return next(value for value in tf.nest.flatten(data) if value is not None)
 
 
 def sum_over_replicas(value: tf.Tensor) -> tf.Tensor:
@@ -47,14 +80,15 @@ def sum_over_replicas(value: tf.Tensor) -> tf.Tensor:
 
 
 @contextlib.contextmanager
-def global_batch(data: Any) -> Iterator[GlobalBatch]:
+def global_batch(data: Any, rule: StepRule) -> Iterator[GlobalBatch]:
     """Makes `current_batch` return the global batch, within the context and on this thread; yields the global batch.
 
     Args:
         data: a replica's batch; its first tensor has as many rows as the batch.
+        rule: rule of the step function.
     """
     rows = rows_of(data)
-    batch = GlobalBatch(rows, sum_over_replicas(rows))
+    batch = GlobalBatch(rows, sum_over_replicas(rows), rule, static_rows=_first_of(data).shape[0])
     with temporarily(_local, batch=batch):
         yield batch
 

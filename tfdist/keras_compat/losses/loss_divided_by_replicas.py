@@ -1,14 +1,21 @@
 """Mends Keras 3's losses, which give every replica the same weight, whatever its number of rows.
 
-Stock Keras multiplies the mean over a replica's rows by 1 / number of replicas. The sum over replicas is the mean over
-the global batch only if all replicas have equally many rows, equally many unmasked steps, and weights of the same sum.
-The mend multiplies the mean by the replica's share of the divisor that a single device would use.
+Stock Keras multiplies the mean over a replica's rows by 1 / number of replicas wherever a Loss object is called, and
+sums gradients over replicas. The sum is the gradient of the mean over the global batch only if all replicas have
+equally many rows, equally many unmasked steps, and weights of the same sum; and a mean that the program computes itself
+is not divided at all.
+
+With the mend a loss is the mean over the replica's rows, and gradients are weighted by rows when they are summed (see
+rule.py). A loss with another divisor than the number of rows is multiplied by the quotient of the two shares, so that
+the weighted mean over replicas is the loss of a single device. A program that divides for itself ("global_sum") gets
+the parts whose sum is that loss.
 
 Source: `scale_loss_for_distribution` in Keras 3's losses/loss.py. No upstream issue is known.
 """
 
 from __future__ import annotations
 
+import functools
 import inspect
 import threading
 from collections.abc import Callable
@@ -16,7 +23,18 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfdist.keras_compat.losses.global_batch import current_batch, global_batch, sum_over_replicas, temporarily
+from tfdist.keras_compat.losses.division import is_part, watch_divisions
+from tfdist.keras_compat.losses.global_batch import (
+    GlobalBatch,
+    current_batch,
+    fraction,
+    global_batch,
+    sum_over_replicas,
+    temporarily,
+)
+from tfdist.keras_compat.losses.gradients_across_replicas import weight_gradients_across_replicas
+from tfdist.keras_compat.losses.rule import rule_for
+from tfdist.keras_compat.losses.sums_over_rows import part_of_sum
 from tfdist.keras_compat.mend import Mend
 
 _local = threading.local()
@@ -33,19 +51,27 @@ def _scale(stock: Callable) -> Callable:
         batch = current_batch()
         if batch is None:
             return stock(value)
-        share = getattr(_local, "share", None)
-        return value * tf.cast(batch.share if share is None else share, value.dtype)
+        divisor = getattr(_local, "divisor", None)
+        if batch.is_replica_mean:
+            return value if divisor is None else value * _relative(divisor, batch, value.dtype)
+        part = value * (batch.share(value.dtype) if divisor is None else fraction(divisor[0], divisor[1], value.dtype))
+        batch.parts.append(part)
+        return part
 
     return scale_loss_for_distribution
+
+
+def _relative(divisor: tuple[tf.Tensor, tf.Tensor], batch: GlobalBatch, dtype: Any) -> tf.Tensor:
+    """Returns the replica's share of the divisor, divided by its share of the rows."""
+    return tf.math.divide_no_nan(fraction(divisor[0], divisor[1], dtype), batch.share(dtype))
 
 
 def _unscale(stock: Callable) -> Callable:
     def unscale_loss_for_distribution(value: Any) -> Any:
         batch = current_batch()
-        # If the number of rows is not static, the metric of an output's loss averages over replicas without weights.
-        if batch is None or getattr(_local, "unweighted", False):
+        if batch is None:
             return stock(value)
-        return tf.math.divide_no_nan(value, tf.cast(batch.share, value.dtype))
+        return value if batch.is_replica_mean else tf.math.divide_no_nan(value, batch.share(value.dtype))
 
     return unscale_loss_for_distribution
 
@@ -63,36 +89,63 @@ def _reduce(module: Any) -> Callable:
         def call() -> Any:
             return stock(values, sample_weight=sample_weight, mask=mask, reduction=reduction, dtype=dtype)
 
-        if current_batch() is None:
+        batch = current_batch()
+        if batch is None:
             return call()
+        if reduction == "sum":
+            return _global_sum(call(), batch)
+        exact = tf.float64 if tf.as_dtype(dtype or values.dtype) == tf.float64 else tf.float32
         if reduction == "mean_with_sample_weight" and (sample_weight is not None or mask is not None):
-            divisor = tf.reduce_sum(module.apply_mask(sample_weight, mask, dtype=tf.float32, reduction=reduction))
+            divisor = tf.reduce_sum(module.apply_mask(sample_weight, mask, dtype=exact, reduction=reduction))
         elif mask is not None and reduction in ("mean", "sum_over_batch_size"):
-            divisor = tf.reduce_sum(tf.cast(mask, tf.float32))
+            divisor = tf.reduce_sum(tf.cast(mask, exact))
         else:
             return call()
-        with temporarily(_local, share=tf.math.divide_no_nan(divisor, sum_over_replicas(divisor))):
+        with temporarily(_local, divisor=(divisor, sum_over_replicas(divisor))):
             return call()
 
     return reduce_weighted_values
 
 
-def _compile_loss_call(stock: Callable) -> Callable:
-    def call(self: Any, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
-        with temporarily(_local, unweighted=tf.nest.flatten(y_pred)[0].shape[0] is None):
-            return stock(self, y_true, y_pred, sample_weight)
+def _global_sum(value: tf.Tensor, batch: GlobalBatch) -> tf.Tensor:
+    """Returns a loss with reduction="sum" in the form that the rule expects, if it was reduced at all."""
+    if value.shape.rank != 0:
+        return value
+    if batch.is_replica_mean:
+        return tf.math.divide_no_nan(value, batch.share(value.dtype))
+    batch.parts.append(value)
+    return value
 
-    return call
+
+def _aggregate(stock: Callable) -> Callable:
+    def aggregate_additional_loss(self: Any, loss: Any) -> Any:
+        batch = current_batch()
+        if batch is None:
+            return stock(self, loss)
+        if not batch.is_replica_mean and is_part(loss, batch):
+            # A Loss object in a layer has divided this loss already.
+            return tf.reduce_sum(loss)
+        if loss.shape.rank:
+            # Keras adds up the entries of a loss, for example one for each row.
+            return _global_sum(part_of_sum(loss, batch), batch)
+        return stock(self, loss)
+
+    return aggregate_additional_loss
 
 
 def _with_global_batch(stock: Callable) -> Callable:
     def make_function(self: Any, step_function: Callable) -> Any:
-        if self._distribute_strategy is None or self._distribute_strategy.num_replicas_in_sync == 1:
+        # On other strategies the step function of steps_fail_in_a_loop knows the global batch.
+        if not isinstance(self._distribute_strategy, tf.distribute.TPUStrategy):
             return stock(self, step_function)
+        rule = rule_for(self, step_function.__name__)
 
+        @functools.wraps(step_function)
         def step(data: Any) -> Any:
-            with global_batch(data):
-                return step_function(data)
+            with global_batch(data, rule):
+                logs = step_function(data)
+            rule.refuse_change()
+            return logs
 
         return stock(self, step)
 
@@ -102,13 +155,14 @@ def _with_global_batch(stock: Callable) -> Callable:
 def _apply() -> None:
     from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
     from keras.src.losses import loss
-    from keras.src.trainers.compile_utils import CompileLoss
 
     loss.reduce_weighted_values = _reduce(loss)
     loss.scale_loss_for_distribution = _scale(loss.scale_loss_for_distribution)
     loss.unscale_loss_for_distribution = _unscale(loss.unscale_loss_for_distribution)
-    CompileLoss.call = _compile_loss_call(CompileLoss.call)
+    TensorFlowTrainer._aggregate_additional_loss = _aggregate(TensorFlowTrainer._aggregate_additional_loss)
     TensorFlowTrainer._make_function = _with_global_batch(TensorFlowTrainer._make_function)
+    watch_divisions()
+    weight_gradients_across_replicas()
 
 
 MEND = Mend(

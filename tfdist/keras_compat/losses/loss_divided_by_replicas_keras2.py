@@ -1,25 +1,39 @@
 """Mends Keras 2's losses, which give every replica the same weight, whatever its number of rows.
 
-As in Keras 3 (see loss_divided_by_replicas), stock Keras multiplies the mean over a replica's rows by 1 / number of
-replicas. The sum over replicas is the mean over the global batch only if all replicas have equally many rows and
-equally many unmasked steps. The mend multiplies the mean by the replica's share of the divisor that a single device
-would use.
+As in Keras 3 (see loss_divided_by_replicas), stock Keras multiplies compiled losses by 1 / number of replicas, does not
+divide what a train_step computes itself, and sums gradients over replicas. With the mend a loss is the mean over the
+replica's rows, and gradients are weighted by rows when they are summed (see rule.py). Loss objects can be called in a
+train_step, which stock Keras refuses under a strategy.
 
-Source: LossesContainer in Keras 2's engine/compile_utils.py. No upstream issue is known.
+Source: LossesContainer in Keras 2's engine/compile_utils.py, Loss in losses.py, all_reduce_sum_gradients in
+optimizers/utils.py. No upstream issue is known.
 """
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import inspect
 from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 
-from tfdist.keras_compat.losses.global_batch import current_batch, global_batch, sum_over_replicas
+from tfdist.keras_compat.losses.division import watch_divisions
+from tfdist.keras_compat.losses.driven_steps_keras2 import drive_steps
+from tfdist.keras_compat.losses.global_batch import (
+    GlobalBatch,
+    current_batch,
+    fraction,
+    global_batch,
+    sum_over_replicas,
+)
+from tfdist.keras_compat.losses.gradients_across_replicas import weight_gradients_across_replicas
+from tfdist.keras_compat.losses.rule import StepRule
+from tfdist.keras_compat.losses.weighting import weighted_gradients
 from tfdist.keras_compat.mend import Mend
 from tfdist.keras_compat.replicas import on_several_replicas
-from tfdist.keras_compat.version import engine_module
+from tfdist.keras_compat.version import engine_module, keras_in_use
 
 
 def _defect_present() -> bool:
@@ -31,46 +45,66 @@ def _loss_of_container(stock: Callable) -> Callable:
     compile_utils: Any = engine_module("compile_utils")
     losses_utils = compile_utils.losses_utils
     reductions = losses_utils.ReductionV2
-    means = (reductions.AUTO, reductions.SUM_OVER_BATCH_SIZE)
+    allowed = (reductions.AUTO, reductions.SUM_OVER_BATCH_SIZE, reductions.SUM)
 
     def loss(self: Any, y_true: Any, y_pred: Any, sample_weight: Any = None, regularization_losses: Any = None) -> Any:
         if not self._built:
             self.build(y_pred)
         used = [one for one in tf.nest.flatten(self._losses) if one is not None]
-        if not on_several_replicas() or any(one.reduction not in (*means, reductions.SUM) for one in used):
+        if not on_several_replicas() or any(one.reduction not in allowed for one in used):
             return stock(self, y_true, y_pred, sample_weight, regularization_losses)
         flat = tf.nest.flatten(y_pred)
         targets, weights = (
             tf.nest.flatten(self._conform_to_outputs(y_pred, value)) for value in (y_true, sample_weight)
         )
         columns = zip(targets, flat, weights, self._losses, self._loss_weights, self._per_output_metrics, strict=True)
-        with global_batch([target for target in targets if target is not None] or flat) as batch:
-            # A Mean metric averages over replicas. The average of part * replicas is the sum of the parts. With the
-            # weight total / replicas on each replica, the batch has the weight of all of its rows.
-            replicas = tf.distribute.get_replica_context().num_replicas_in_sync
-            counted = batch.total / replicas
-            parts = []
+        with _batch_of([target for target in targets if target is not None] or flat) as batch:
+            means, parts = [], []
             for target, output, weight, one, factor, metric in columns:
                 if target is None or one is None:
                     continue
                 target, output, weight = compile_utils.match_dtype_and_rank(target, output, weight)
                 weight = losses_utils.apply_mask(output, weight, losses_utils.get_mask(output))
-                part = one(target, output, sample_weight=weight)
-                if one.reduction in means:
-                    part *= tf.cast(batch.share, part.dtype)
+                value = one(target, output, sample_weight=weight)
+                mean, part = _mean_and_part(value, batch, is_sum=one.reduction == reductions.SUM)
                 if metric is not None:
-                    metric.update_state(part * replicas, sample_weight=counted)
+                    metric.update_state(mean, sample_weight=batch.rows)
+                means.append(mean if factor is None else mean * factor)
                 parts.append(part if factor is None else part * factor)
+            compiled = bool(parts)
             if regularization_losses:
                 regularization = tf.add_n(losses_utils.cast_losses_to_common_dtype(regularization_losses))
-                parts.append(regularization * tf.cast(batch.share, regularization.dtype))
+                mean, part = _mean_and_part(regularization, batch, is_sum=False)
+                means.append(mean)
+                parts.append(part)
             if not parts:
                 return None
-            total = tf.add_n(losses_utils.cast_losses_to_common_dtype(parts))
-            self._total_loss_mean.update_state(total * replicas, sample_weight=counted)
-            return total
+            total = tf.add_n(losses_utils.cast_losses_to_common_dtype(means))
+            # As on one device, a batch has the weight of its rows only if there is a compiled loss.
+            self._total_loss_mean.update_state(total, sample_weight=batch.rows if compiled else None)
+            if batch.is_replica_mean:
+                return total
+            batch.parts.append(tf.add_n(losses_utils.cast_losses_to_common_dtype(parts)))
+            return batch.parts[-1]
 
     return loss
+
+
+def _batch_of(data: Any) -> contextlib.AbstractContextManager[GlobalBatch]:
+    """Returns a context with the global batch of the step; in a loop of one's own, that of the data."""
+    batch = current_batch()
+    if batch is not None:
+        return contextlib.nullcontext(batch)
+    # TensorFlow's rule for such loops: gradients are summed, and compiled losses are parts.
+    return global_batch(data, StepRule("global_sum", "the loop"))
+
+
+def _mean_and_part(value: tf.Tensor, batch: GlobalBatch, *, is_sum: bool) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns a loss as the mean over the replica's rows, and as the part that all replicas add up."""
+    share = batch.share(value.dtype)
+    if is_sum and not batch.is_replica_mean:
+        return tf.math.divide_no_nan(value, share), value
+    return value, value * share
 
 
 def _apply_valid_mask(stock: Callable) -> Callable:
@@ -79,19 +113,72 @@ def _apply_valid_mask(stock: Callable) -> Callable:
         weights = stock(losses, sw, mask, reduction)
         if mask is None or batch is None or reduction not in ("auto", "sum_over_batch_size"):
             return weights
-        # The caller multiplies the loss by the replica's share of the rows. The correct factor is the replica's share
-        # of the unmasked entries, so that the weights are multiplied by the quotient of the two shares.
+        # The loss is weighted by the replica's share of the rows. The correct weight is the replica's share of the
+        # unmasked entries, so that the weights are multiplied by the quotient of the two shares.
         valid = tf.reduce_sum(tf.cast(mask, tf.float32))
-        share = tf.math.divide_no_nan(valid, sum_over_replicas(valid))
-        return tf.math.multiply_no_nan(weights, tf.cast(tf.math.divide_no_nan(share, batch.share), weights.dtype))
+        share = fraction(valid, sum_over_replicas(valid), weights.dtype)
+        return tf.math.multiply_no_nan(weights, tf.math.divide_no_nan(share, batch.share(weights.dtype)))
 
     return apply_valid_mask
 
 
+def _get_reduction(stock: Callable, reductions: Any) -> Callable:
+    def get_reduction(self: Any) -> Any:
+        batch = current_batch()
+        # A functional model is built in cross-replica context, which calls the losses of its layers.
+        builds = batch is None and tf.distribute.in_cross_replica_context()
+        if not builds and (batch is None or not batch.is_replica_mean):
+            return stock(self)
+        return reductions.SUM_OVER_BATCH_SIZE if self.reduction == reductions.AUTO else self.reduction
+
+    return get_reduction
+
+
+def _call_of_loss(stock: Callable, reductions: Any) -> Callable:
+    def call(self: Any, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
+        value = stock(self, y_true, y_pred, sample_weight)
+        batch = current_batch()
+        if batch is None or self.reduction != reductions.SUM or not batch.is_replica_mean:
+            return value
+        return tf.math.divide_no_nan(value, batch.share(value.dtype))
+
+    return call
+
+
+def _scale(stock: Callable) -> Callable:
+    def scale_loss_for_distribution(value: Any) -> Any:
+        batch = current_batch()
+        if batch is None:
+            return stock(value)
+        return value if batch.is_replica_mean else value * batch.share(value.dtype)
+
+    return scale_loss_for_distribution
+
+
+def _summed_by_rows(stock: Callable) -> Callable:
+    def all_reduce_sum_gradients(grads_and_vars: Any) -> Any:
+        pairs = list(grads_and_vars)
+        weighted = weighted_gradients([gradient for gradient, _ in pairs])
+        return stock([(gradient, variable) for gradient, (_, variable) in zip(weighted, pairs, strict=True)])
+
+    return all_reduce_sum_gradients
+
+
 def _apply() -> None:
     compile_utils: Any = engine_module("compile_utils")
-    compile_utils.losses_utils.apply_valid_mask = _apply_valid_mask(compile_utils.losses_utils.apply_valid_mask)
+    losses_utils = compile_utils.losses_utils
+    root = keras_in_use().engine.rsplit(".", 1)[0]
+    utils: Any = importlib.import_module(f"{root}.optimizers.utils")
+    loss: Any = importlib.import_module(f"{root}.losses").Loss
+    losses_utils.apply_valid_mask = _apply_valid_mask(losses_utils.apply_valid_mask)
+    losses_utils.scale_loss_for_distribution = _scale(losses_utils.scale_loss_for_distribution)
+    loss._get_reduction = _get_reduction(loss._get_reduction, losses_utils.ReductionV2)
+    loss.__call__ = _call_of_loss(loss.__call__, losses_utils.ReductionV2)
     compile_utils.LossesContainer.__call__ = _loss_of_container(compile_utils.LossesContainer.__call__)
+    utils.all_reduce_sum_gradients = _summed_by_rows(utils.all_reduce_sum_gradients)
+    drive_steps(engine_module("training").Model)
+    watch_divisions()
+    weight_gradients_across_replicas()
 
 
 MEND = Mend(

@@ -8,6 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfdist.allreduce.hook import GradientHook
+from tfdist.keras_compat.losses.weighting import weighted_gradients
 from tfdist.keras_compat.optimizers.hooked import hook_of
 
 
@@ -46,7 +47,9 @@ class Aggregate:
                 f"{self._instead}."
             )
         gradients, variables = zip(*grads_and_vars, strict=True)
-        return hook.run(gradients, variables, None, lambda sums: list(zip(sums, variables, strict=True)))
+        return hook.run(
+            weighted_gradients(gradients), variables, None, lambda sums: list(zip(sums, variables, strict=True))
+        )
 
 
 class ApplyGradients:
@@ -80,7 +83,7 @@ class ApplyGradients:
         def update(sums: list[Any]) -> None:
             stock(list(zip(sums, variables, strict=True)), name, skip_gradients_aggregation=True)
 
-        hook.run([gradient for gradient, _ in pairs], variables, None, update)
+        hook.run(weighted_gradients([gradient for gradient, _ in pairs]), variables, None, update)
         return optimizer.iterations
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfdist.allreduce.hook import GradientHook
+from tfdist.keras_compat.losses.weighting import weighted_gradients
 from tfdist.keras_compat.optimizers.hooked import hook_of
 from tfdist.keras_compat.optimizers.summed_gradients import is_summed, summed
 
@@ -63,7 +64,7 @@ def apply_with_hook(optimizer: Any, hook: GradientHook, stock: Callable, grads: 
     inner = getattr(optimizer, "inner_optimizer", optimizer)
     scale = getattr(optimizer, "dynamic_scale", None)
     return hook.run(
-        list(grads),
+        weighted_gradients(grads),
         inner._trainable_variables if variables is None else variables,
         None if scale is None else tf.convert_to_tensor(scale),
         update,

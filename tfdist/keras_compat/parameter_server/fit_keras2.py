@@ -42,9 +42,12 @@ def _slots(model: Any) -> list[Slot]:
 
     A variable that is not an attribute of its metric stays on the parameter server.
     """
+    # The container of compiled losses has its metric before the first step, but names it only after that step.
+    mean = getattr(model.compiled_loss, "_total_loss_mean", None)
+    metrics = [*model.metrics, *([] if mean is None else [mean])]
     return [
         Slot(metric, name)
-        for metric in model.metrics
+        for metric in metrics
         for name, value in vars(metric).items()
         if isinstance(value, tf.Variable) or type(value).__name__ == "Tally"
     ]

@@ -13,6 +13,10 @@ from tfdist.keras_compat.parameter_server.feeds import BatchFeed, count_worker_t
 from tfdist.keras_compat.parameter_server.metric_ledger import MetricLedger, Slot
 from tfdist.keras_compat.parameter_server.step_function import StepFunction
 from tfdist.keras_compat.parameter_server.step_queue import StepQueue
+from tfdist.keras_compat.version import keras_in_use
+
+# A result of a metric is a few operations away from the totals of the metric.
+_OPERATIONS = 200
 
 
 class CoordinatedModel:
@@ -109,6 +113,7 @@ class CoordinatedFunction:
         self._coordinated = coordinated
         self._steps_per_call = steps_per_call
         self._log_names: list[str] = []
+        self._own_names: list[str] = []
         self._step = StepFunction(self._run, coordinated.coordinator)
 
     def _run(self, batch: Any) -> list[tf.Tensor]:
@@ -122,14 +127,15 @@ class CoordinatedFunction:
                 f"expected {self._step_name} to return a dict of logs on the strategy parameter_server, "
                 f"received {type(logs).__name__}; return a dict."
             )
-        self._log_names = list(logs)
-        own = [tf.convert_to_tensor(logs[name]) for name in self._own_names(model)]
-        return [*ledger.pack(tallies), *own]
-
-    def _own_names(self, model: Any) -> list[str]:
-        """Returns the names of the logs that are not results of metrics."""
-        metrics = model.get_metrics_result()
-        return [name for name in self._log_names if name not in metrics]
+        results = model.get_metrics_result()
+        # If the names are equal, Keras 3 reports the metrics, as in its _get_metrics_result_or_logs.
+        if keras_in_use().is_keras3 and set(results) == set(logs):
+            own = {}
+        else:
+            totals = [tally.tensor for tally in tallies]
+            own = {name: value for name, value in logs.items() if name not in results or not _reads(value, totals)}
+        self._log_names, self._own_names = list(logs), list(own)
+        return [*ledger.pack(tallies), *map(tf.convert_to_tensor, own.values())]
 
     def __call__(self, iterator: Any) -> dict[str, Any]:
         """Runs the steps of one call and returns the logs.
@@ -153,9 +159,23 @@ class CoordinatedFunction:
                 # Keras 2's own train and test functions advance this counter, which TensorBoard reads.
                 counter.assign_add(1)
         metrics = model.get_metrics_result()
-        own_names = self._own_names(model)
-        own = dict(zip(own_names, outputs[len(outputs) - len(own_names) :], strict=True))
+        own = dict(zip(self._own_names, outputs[len(outputs) - len(self._own_names) :], strict=True))
         return {name: own[name] if name in own else metrics[name] for name in self._log_names}
+
+
+def _reads(value: Any, totals: Sequence[tf.Tensor]) -> bool:
+    """Returns whether a log is computed from a total of a metric, and hence is a result of this metric."""
+    sought = {id(total) for total in totals}
+    seen: set[int] = set()
+    waiting = [tf.convert_to_tensor(value)]
+    while waiting and len(seen) < _OPERATIONS:
+        tensor = waiting.pop()
+        if id(tensor) in sought:
+            return True
+        if id(tensor) not in seen:
+            seen.add(id(tensor))
+            waiting.extend(tensor.op.inputs)
+    return False
 
 
 def refuse_compile_options(model: Any) -> None:

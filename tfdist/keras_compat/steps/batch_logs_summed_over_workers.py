@@ -2,8 +2,8 @@
 
 The result of a metric already includes all replicas, because `result()` merges their values. `reduce_per_replica` then
 sums the equal results of the workers, so that two workers show twice the loss, and an accuracy above 1, until the epoch
-ends. With the mend the results of metrics are not summed. Other values that a train_step returns are still summed, as
-Keras 2 documents.
+ends. With the mend the results of metrics are not summed. Other scalars that a train_step returns are parts of the
+value of the global batch, and are summed (see losses/driven_steps_keras2.py).
 
 Source: reduce_per_replica in Keras 2's training.py. No upstream issue is known.
 """
@@ -34,9 +34,9 @@ def _apply() -> None:
         across_workers = training._collective_all_reduce_multi_worker(strategy)
         if not (across_workers and reduction == "auto" and _models and isinstance(values, dict)):
             return stock(values, strategy, reduction)
-        names = {metric.name for metric in _models[-1].metrics}
+        raw = getattr(_models[-1], "_tfdist_raw_logs", values)
         return {
-            name: strategy.experimental_local_results(value)[0] if name in names else stock(value, strategy, reduction)
+            name: stock(value, strategy, reduction) if name in raw else strategy.experimental_local_results(value)[0]
             for name, value in values.items()
         }
 

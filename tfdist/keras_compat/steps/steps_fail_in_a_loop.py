@@ -1,6 +1,6 @@
 """Mends Keras 3's train and test functions on several replicas, which fail with steps_per_execution above 1.
 
-Stock Keras 3 has four defects in these functions:
+Stock Keras 3 has five defects in these functions:
 
 - With steps_per_execution above 1 the step fails, because a function within a condition within a loop loses its integer
   inputs (keras-team/keras#19246). The mend traces the step directly into the loop.
@@ -9,6 +9,7 @@ Stock Keras 3 has four defects in these functions:
 - The logs of a step are the mean of the results that each replica's metrics give. The mean of accuracies is not the
   accuracy if the numbers of rows differ, and the mean of AUCs is not the AUC. With the mend the logs are computed from
   the sums over all replicas, as at the end of the epoch.
+- `train_on_batch` and `test_on_batch` give the whole batch to every replica. With the mend they divide its rows.
 - `jit_compile=True` fails in TensorFlow if variables are on several devices. The mend refuses `jit_compile=True`.
 
 Source: TensorFlowTrainer._make_function in Keras 3; upstream issue keras-team/keras#19246.
@@ -24,8 +25,13 @@ from typing import Any
 import tensorflow as tf
 
 from tfdist.allreduce import sum_gradients
+from tfdist.keras_compat.losses.global_batch import global_batch
+from tfdist.keras_compat.losses.rule import rule_for
 from tfdist.keras_compat.mend import Mend
+from tfdist.keras_compat.steps.batch_of_replicas import batch_of_replicas
 from tfdist.keras_compat.steps.jit_compile_on_several_devices import refuse_jit_compile
+from tfdist.keras_compat.steps.logs_of_replicas import flat_logs, parts_of_scalars, results_in, scalars_of
+from tfdist.keras_compat.steps.traced_by_rule import TracedByRule, checked_by_rule
 
 
 def _defect_present() -> bool:
@@ -59,11 +65,10 @@ class ReplicaSteps:
         self._model, self._strategy = model, model._distribute_strategy
         self._step_function = step_function
         self._one_step = model._autoconvert_optionals(self._run)
-        self._on_data, self._on_iterator = self._one_step, self._eager_steps
-        if not model.run_eagerly:
-            traced = tf.autograph.experimental.do_not_convert
-            self._on_data = tf.function(traced(self._one_step), reduce_retracing=True)
-            self._on_iterator = tf.function(traced(self._steps), reduce_retracing=True)
+        run = checked_by_rule if model.run_eagerly else TracedByRule
+        self._rule = rule_for(model, step_function.__name__)
+        self._on_data = run(self._one_step, self._rule)
+        self._on_iterator = run(self._eager_steps if model.run_eagerly else self._steps, self._rule)
 
     def __call__(self, iterator: Any) -> Any:
         """Runs the steps of one call and returns the logs of the last step.
@@ -76,7 +81,7 @@ class ReplicaSteps:
             return self._on_iterator(iterator)
         logs = None
         for _, data in zip(range(self._model.steps_per_execution), iterator, strict=False):
-            logs = self._on_data(data)
+            logs = self._on_data(batch_of_replicas(data, self._strategy))
         return logs
 
     def _run(self, data: Any) -> Any:
@@ -89,14 +94,22 @@ class ReplicaSteps:
             return self._logs(*self._strategy.run(self._replica_step, args=(data,)))
 
     def _replica_step(self, data: Any) -> tuple[Any, Any]:
-        logs = self._step_function(data)
-        if not isinstance(logs, dict) or _is_central(self._strategy):
+        with global_batch(data, self._rule):
+            return self._logs_and_totals(self._step_function(data))
+
+    def _logs_and_totals(self, logs: Any) -> tuple[Any, Any]:
+        if not isinstance(logs, dict):
             return logs, []
+        logs = flat_logs(logs)
         # TensorFlow places the sum on the device of its operand. Only the result of tf.identity has a device, the
         # value of a variable has none.
-        return logs, sum_gradients([tf.identity(variable.value) for variable in self._summed_variables()])
+        metrics = [tf.identity(variable.value) for variable in self._summed_variables()]
+        of_metrics = set(logs) == set(self._model.get_metrics_result())
+        return logs, sum_gradients([*metrics, *([] if of_metrics else parts_of_scalars(logs))])
 
     def _summed_variables(self) -> list[Any]:
+        if _is_central(self._strategy):
+            return []
         return [variable for variable in self._model.metrics_variables if variable.aggregation == "sum"]
 
     def _logs(self, logs: Any, totals: Any) -> Any:
@@ -105,14 +118,23 @@ class ReplicaSteps:
 
         if not isinstance(logs, dict):
             return trainer.reduce_per_replica(logs, self._strategy, "auto")
+        first = {name: self._strategy.experimental_local_results(value)[0] for name, value in logs.items()}
         totals = [self._strategy.experimental_local_results(total)[0] for total in totals]
-        mapping = list(zip(self._summed_variables(), totals, strict=True)) if totals else []
+        summed = self._summed_variables()
+        mapping = list(zip(summed, totals[: len(summed)], strict=True))
         with StatelessScope(state_mapping=mapping) if mapping else contextlib.nullcontext():
             results = self._model.get_metrics_result()
         # If the names are equal, the logs are results of metrics, as in Keras's _get_metrics_result_or_logs.
         if set(results) == set(logs):
             return {name: results[name] for name in logs}
-        return trainer.reduce_per_replica(logs, self._strategy, "auto")
+        found = {
+            **dict(zip(scalars_of(first), totals[len(summed) :], strict=True)),
+            **results_in(first, self._model, results),
+        }
+        others = {name: value for name, value in logs.items() if name not in found}
+        if others:
+            found |= trainer.reduce_per_replica(others, self._strategy, "auto")
+        return {name: found[name] for name in logs}
 
     def _steps(self, iterator: Any) -> Any:
         logs = self._one_step(iterator.get_next())
@@ -170,12 +192,13 @@ MEND = Mend(
     versions=((3, 15), (3, 15)),
     defect_present=_defect_present,
     apply=_apply,
-    defect="`steps_per_execution` above 1 fails; logs of batches are means of the replicas' metrics; `jit_compile` "
-    "fails late and is refused by tfdist",
+    defect="`steps_per_execution` above 1 fails; logs of batches are means of the replicas' metrics; `train_on_batch` "
+    "gives the whole batch to every replica; `jit_compile` fails late and is refused by tfdist",
     rows=(
         "steps_per_execution=8, which does not divide the epoch",
         "steps_per_execution=8, uneven, with validation and predict",
         "logs of single batches",
+        "train_on_batch with a summed loss and a metric that counts",
         "jit_compile=True",
     ),
 )

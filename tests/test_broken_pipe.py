@@ -1,0 +1,103 @@
+"""A command whose output nobody reads any more, as in `tfdist train | head -1`, ends quietly, as Unix tools do."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.processes import ROOT
+from tfdist._cli import exit_code_of
+
+DEADLINE_SECONDS = 120.0
+TRAIN = ["train", "--data=synthetic", "--image_shape=8,8,1", "--num_classes=2", "--epochs=20", "--model=mlp"]
+
+
+def run_with_reader(arguments, read_line, *, unbuffered, both=False):
+    """Returns the exit code and stderr of a Python program whose stdout is closed before or after its first line."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3"}
+    environment["PYTHONUNBUFFERED"] = "1" if unbuffered else ""
+    process = subprocess.Popen(
+        [sys.executable, *arguments],
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT if both else subprocess.PIPE,
+        text=True,
+    )
+    try:
+        if read_line:
+            assert process.stdout.readline()
+        process.stdout.close()
+        # communicate() would read the closed pipe.
+        err = "" if both else process.stderr.read()
+        return process.wait(DEADLINE_SECONDS), err
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.parametrize("unbuffered", [True, False])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["-m", "tfdist", "--help"],
+        ["-m", "tfdist", "train", "--help"],
+        ["-m", "tfdist", "bench", "--help"],
+        ["-m", "tfdist.train", "--help"],
+        ["-m", "tfdist.bench", "--help"],
+    ],
+    ids=" ".join,
+)
+def test_help_that_nobody_reads_ends_quietly(arguments, unbuffered):
+    assert run_with_reader(arguments, False, unbuffered=unbuffered) == (141, "")
+
+
+@pytest.mark.parametrize("arguments", [["tfdist", "launch", "--help"], ["tfdist.launch", "--help"]], ids=" ".join)
+def test_help_of_launch_that_nobody_reads_ends_quietly(arguments):
+    # argparse itself ignores the broken pipe if the text is not buffered.
+    assert run_with_reader(["-m", *arguments], False, unbuffered=True) == (0, "")
+    assert run_with_reader(["-m", *arguments], False, unbuffered=False) == (141, "")
+
+
+@pytest.mark.parametrize("both", [False, True])
+def test_a_training_whose_output_is_cut_off_ends_quietly(both, tmp_path):
+    code, err = run_with_reader(["-m", "tfdist", *TRAIN], True, unbuffered=False, both=both)
+    assert code == 141
+    assert "Traceback" not in err
+    assert "BrokenPipe" not in err
+
+
+PROGRAM = """
+import os, sys
+from tfdist._cli import exit_code_of
+def command():
+    reading, writing = os.pipe()
+    os.close(reading)
+    os.write(writing, b"x")
+sys.exit(exit_code_of(command))
+"""
+
+
+def test_another_pipe_that_breaks_is_an_error():
+    ended = subprocess.run(
+        [sys.executable, "-c", PROGRAM],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_SECONDS,
+    )
+    assert ended.returncode == 1
+    assert ended.stderr.rstrip().endswith("BrokenPipeError: [Errno 32] Broken pipe")
+
+
+def test_the_exit_code_of_a_command_is_passed_on():
+    assert [exit_code_of(lambda code=code: code) for code in (None, 0, 3)] == [0, 0, 3]
+    with pytest.raises(SystemExit) as ended:
+        exit_code_of(lambda: sys.exit(5))
+    assert ended.value.code == 5
+    with pytest.raises(KeyError):
+        exit_code_of(lambda: {}["x"])

@@ -1,0 +1,102 @@
+"""tfdist verify finds equal programs equal, and names the cause of each planted error."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.processes import ROOT, run
+from tfdist.verify.report import verdict_text
+from tfdist.verify.values import topologies
+from tfdist.verify.verification import Verification, Verifier
+
+PLANTED = str(ROOT / "tests" / "verify" / "planted.py")
+
+
+def verified(name: str, *, replicas: tuple[int, ...] = (2,), workers: int = 0) -> Verification:
+    verifier = Verifier([PLANTED, name], steps=4, timeout_seconds=180, say=print)
+    return verifier.verify(topologies(replicas=replicas, workers=workers))
+
+
+def test_an_equal_program_is_equal_on_every_topology_and_the_command_says_so(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "tfdist.verify", "--steps", "4", "--json", "result.json", "--", PLANTED, "equal"]
+    ended = run(command, cwd=tmp_path, deadline_seconds=300)
+    assert ended.code == 0
+    assert "equal to" in ended.text
+    result = json.loads((tmp_path / "result.json").read_text())
+    assert result["equal"] and result["floatx"] == "float64" and result["steps"] == 4
+    assert [one["name"] for one in result["topologies"]] == ["2 replicas", "4 replicas", "2 workers"]
+    assert max(one["largest"] for one in result["topologies"]) < 1e-12
+
+
+@pytest.mark.parametrize(
+    ("name", "cause", "is_proven"),
+    [
+        ("batch_normalization", "batch normalization", True),
+        pytest.param("dropout", "random layers", True, marks=pytest.mark.full),
+        ("sum_of_rows", "division", True),
+        pytest.param("division_by_a_constant", "division", True, marks=pytest.mark.full),
+        pytest.param("mixed_division", "division", False, marks=pytest.mark.full),
+        pytest.param("batch_for_each_replica", "data", True, marks=pytest.mark.full),
+        pytest.param("scaled_learning_rate", "settings", True, marks=pytest.mark.full),
+        pytest.param("own_statistics", "statistics over the batch", True, marks=pytest.mark.full),
+        pytest.param("contrastive_loss", "statistics over the batch", False, marks=pytest.mark.full),
+        pytest.param("gradients_clipped_before_the_sum", "statistics over the batch", False, marks=pytest.mark.full),
+    ],
+)
+def test_the_cause_of_a_planted_error_is_named(name: str, cause: str, is_proven: bool) -> None:
+    result = verified(name)
+    (verdict,) = result.verdicts
+    assert result.exit_code == 1 and verdict_text(verdict).startswith("differs")
+    assert [(one.name, one.is_proven) for one in verdict.causes] == [(cause, is_proven)]
+
+
+@pytest.mark.full
+def test_workers_that_read_the_same_rows_are_named() -> None:
+    (verdict,) = verified("same_rows_on_all_workers", replicas=(), workers=2).verdicts
+    assert [(one.name, one.is_proven) for one in verdict.causes] == [("data", True)]
+    assert "all workers read the same 8 rows" in verdict.causes[0].text
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            [],
+            "expected a Python program after --, received nothing; write it as in `tfdist verify -- python train.py`.",
+        ),
+        (["--", "ls"], "expected a Python program after --, received ls; write it as in"),
+        (["--", "none.py"], "expected a program that exists, received none.py."),
+        (["--replicas", "two", "--", PLANTED], "expected numbers separated by commas for --replicas, received 'two'."),
+        (["--replicas", "1", "--", PLANTED], "expected each number of replicas to be at least 2, received 1."),
+        (["--workers", "1", "--", PLANTED], "expected at least 2 workers, or 0 for none, received 1."),
+        (
+            ["--replicas", "", "--workers", "0", "--", PLANTED],
+            "expected replicas or workers to compare with one device",
+        ),
+        (["--steps", "0", "--", PLANTED], "expected --steps to be at least 1, received 0."),
+    ],
+)
+def test_wrong_options_are_refused(words: list[str], message: str, capsys: pytest.CaptureFixture) -> None:
+    from tfdist.verify import main
+
+    assert main(words) == 2
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("program", "message"),
+    [
+        ("print('no training')", "expected the program to call fit, received a program that did not."),
+        ("raise ValueError('no data')", "ValueError: no data"),
+    ],
+)
+def test_a_program_that_fails_on_one_device_is_told(program: str, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "program.py"
+    path.write_text(program)
+    result = Verifier([str(path)], timeout_seconds=120).verify(topologies(replicas=(2,), workers=0))
+    assert message in result.error
+    assert result.exit_code == 2

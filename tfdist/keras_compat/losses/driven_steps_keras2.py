@@ -1,0 +1,128 @@
+"""Lets the steps that Keras 2's `fit`, `evaluate`, train_on_batch and test_on_batch run know their global batch.
+
+A call of train_step in a loop of one's own is not concerned: only while Keras runs its train or test function, the
+model's train_step and test_step are replaced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from tfdist.keras_compat.losses.global_batch import global_batch
+from tfdist.keras_compat.losses.rule import StepRule, rule_for
+from tfdist.keras_compat.losses.weighting import part_of_global
+from tfdist.keras_compat.mend import patch_method
+
+
+def drive_steps(model_class: Any) -> None:
+    """Patches the methods that make the train and test functions of Keras 2's models.
+
+    Args:
+        model_class: Keras 2's Model.
+    """
+    for kind in ("train", "test"):
+        patch_method(model_class, f"make_{kind}_function", _driven(kind))
+
+
+def _driven(kind: str) -> Callable[[Callable], Callable]:
+    def replace(stock: Callable) -> Callable:
+        def make_function(self: Any, force: bool = False) -> Any:
+            made = getattr(self, f"{kind}_function")
+            if made is not None and not force:
+                return made
+            strategy = self.distribute_strategy
+            if strategy.num_replicas_in_sync == 1:
+                return stock(self, force)
+            driven = DrivenFunction(self, kind, lambda: stock(self, True))
+            setattr(self, f"{kind}_function", driven)
+            return driven
+
+        return make_function
+
+    return replace
+
+
+class DrivenFunction:
+    """The train or test function of a model on several replicas.
+
+    Args:
+        model: the Keras model.
+        kind: "train" or "test".
+        make: makes Keras's own function, stores it on the model, and returns it.
+    """
+
+    def __init__(self, model: Any, kind: str, make: Callable[[], Any]) -> None:
+        self._model, self._kind, self._make = model, kind, make
+        self._step = f"{kind}_step"
+        self._rule = rule_for(model, self._step)
+        self._function = make()
+        self._is_traced = False
+
+    def __call__(self, iterator: Any) -> Any:
+        """Runs the steps of one call and returns the logs of the last step.
+
+        Raises:
+            ValueError: if the program begins to divide its losses for all replicas after the first trace.
+        """
+        own = vars(self._model).get(self._step)
+        step = DrivenStep(self._model, getattr(self._model, self._step), self._rule)
+        # object.__setattr__, because the model's own __setattr__ would track the step.
+        object.__setattr__(self._model, self._step, step)
+        try:
+            if not self._is_traced and hasattr(self._function, "get_concrete_function"):
+                self._trace(iterator)
+            logs = self._function(iterator)
+        finally:
+            vars(self._model).pop(self._step, None)
+            if own is not None:
+                object.__setattr__(self._model, self._step, own)
+        self._rule.refuse_change()
+        return logs
+
+    def _trace(self, iterator: Any) -> None:
+        self._function.get_concrete_function(iterator)
+        if self._rule.takes_change():
+            self._function = self._make()
+            setattr(self._model, f"{self._kind}_function", self)
+        self._is_traced = True
+
+
+class DrivenStep:
+    """A train_step or test_step that knows its global batch, and returns its scalars as parts of the global value.
+
+    Args:
+        model: the Keras model.
+        step: the step of the model.
+        rule: rule of the step.
+    """
+
+    def __init__(self, model: Any, step: Callable[[Any], Any], rule: StepRule) -> None:
+        self._model, self._step, self._rule = model, step, rule
+
+    def __call__(self, data: Any) -> Any:
+        """Runs the step of a replica."""
+        with global_batch(data, self._rule) as batch:
+            logs = self._step(data)
+            if not isinstance(logs, dict) or self._model.distribute_reduction_method not in ("auto", "sum"):
+                return logs
+            results = {id(getattr(metric, "_call_result", None)) for metric in self._model.metrics}
+            self._model._tfdist_raw_logs = raw = {
+                name for name, value in logs.items() if id(value) not in results and _is_scalar(value)
+            }
+            return {
+                name: part_of_global(tf.cast(value, tf.float32) if _is_whole(value) else value, batch)
+                if name in raw
+                else value
+                for name, value in logs.items()
+            }
+
+
+def _is_scalar(value: Any) -> bool:
+    return not isinstance(value, dict) and tf.convert_to_tensor(value).shape.rank == 0
+
+
+def _is_whole(value: Any) -> bool:
+    return not tf.convert_to_tensor(value).dtype.is_floating

@@ -1,0 +1,82 @@
+"""Mends Keras's Mean metric, which counts a scalar once for each replica, whatever its number of rows.
+
+A scalar that a replica computes is the mean over its rows. With the mend it counts with the replica's share of the
+rows, so that a Mean of the losses of batches is the Mean of a single device. A loss that the program divides for all
+replicas is counted as a part, so that its sum over replicas is reported. Values with an axis count once for each row,
+and a scalar with a tensor as its weight has that weight, as on a single device.
+
+Source: Mean.update_state in Keras 3's metrics/reduction_metrics.py and Reduce.update_state in Keras 2's
+metrics/base_metric.py. No upstream issue is known.
+"""
+
+from __future__ import annotations
+
+import inspect
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from tfdist.keras_compat.losses.division import is_part
+from tfdist.keras_compat.losses.global_batch import GlobalBatch, current_batch
+from tfdist.keras_compat.mend import Mend
+
+_metrics_of_parts: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def _defect_present() -> bool:
+    mean = tf.keras.metrics.Mean
+    return "num_replicas" not in inspect.getsource(mean)
+
+
+def _counted_by_rows(stock: Callable) -> Callable:
+    def update_state(self: Any, values: Any, sample_weight: Any = None) -> Any:
+        batch = current_batch()
+        if batch is None or not isinstance(self, tf.keras.metrics.Mean):
+            return stock(self, values, sample_weight=sample_weight)
+        values = tf.cast(tf.convert_to_tensor(values), self.dtype)
+        if values.shape.rank != 0:
+            return stock(self, values, sample_weight=sample_weight)
+        # Without rows a mean is NaN, and the product of NaN and a weight of 0 would be NaN too.
+        mean = tf.where(batch.rows > 0, values, tf.zeros_like(values))
+        if tf.is_tensor(sample_weight):
+            return stock(self, mean, sample_weight=sample_weight)
+        factor = 1 if sample_weight is None else sample_weight
+        if _counts_parts(self, values, batch):
+            # A replica without rows may have a part, too: its part of a regularizer.
+            replicas = tf.distribute.get_replica_context().num_replicas_in_sync
+            return stock(self, values * replicas, sample_weight=factor / replicas)
+        return stock(self, mean, sample_weight=batch.share(values.dtype) * factor)
+
+    update_state.__doc__ = stock.__doc__
+    return update_state
+
+
+def _counts_parts(metric: Any, value: tf.Tensor, batch: GlobalBatch) -> bool:
+    """Returns whether a metric gets the parts of a loss that the program divides for all replicas."""
+    if batch.is_replica_mean:
+        return False
+    if is_part(value, batch):
+        _metrics_of_parts.add(metric)
+    # A test_step differentiates nothing: its losses are recognized by the metric that train_step gave them to.
+    return metric in _metrics_of_parts
+
+
+def _apply() -> None:
+    owner = next(base for base in tf.keras.metrics.Mean.__mro__ if "update_state" in vars(base))
+    owner.update_state = _counted_by_rows(owner.update_state)
+
+
+MEND = Mend(
+    name="scalars_counted_by_replicas",
+    issue="not reported",
+    strategies=("mirrored", "multi_worker_mirrored", "central_storage", "tpu"),
+    keras=("keras3", "tf_keras", "keras2"),
+    versions=((2, 15), (3, 15)),
+    defect_present=_defect_present,
+    apply=_apply,
+    defect="Mean counts a scalar once for each replica, whatever its rows, and reports a loss that the program divides "
+    "as 1 / number of replicas of it",
+    rows=("train_step with tf.reduce_mean",),
+)

@@ -1,0 +1,58 @@
+"""TracedByRule: a traced step whose loss rule may change during its first trace."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from tfdist.keras_compat.losses.rule import StepRule
+
+
+class TracedByRule:
+    """A tf.function that is traced again, before it runs, if the first trace changed the rule after using it.
+
+    Args:
+        function: takes data or an iterator, and runs a step in cross-replica context.
+        rule: rule of the step.
+    """
+
+    def __init__(self, function: Callable[[Any], Any], rule: StepRule) -> None:
+        self._function, self._rule = tf.autograph.experimental.do_not_convert(function), rule
+        self._traced: Any = None
+
+    def __call__(self, data: Any) -> Any:
+        """Runs the step.
+
+        Raises:
+            ValueError: if the rule changes in a later trace.
+        """
+        if self._traced is None:
+            self._traced = self._trace(data)
+            if self._rule.takes_change():
+                self._traced = self._trace(data)
+        result = self._traced(data)
+        self._rule.refuse_change()
+        return result
+
+    def _trace(self, data: Any) -> Any:
+        traced = tf.function(self._function, reduce_retracing=True)
+        traced.get_concrete_function(data)
+        return traced
+
+
+def checked_by_rule(function: Callable[[Any], Any], rule: StepRule) -> Callable[[Any], Any]:
+    """Returns a function that is executed eagerly and refuses a change of the rule after its use.
+
+    Args:
+        function: takes data or an iterator, and runs a step in cross-replica context.
+        rule: rule of the step.
+    """
+
+    def checked(data: Any) -> Any:
+        result = function(data)
+        rule.refuse_change()
+        return result
+
+    return checked

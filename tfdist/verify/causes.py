@@ -1,0 +1,202 @@
+"""Finds the likely cause of a difference, by experiments that remove one possible cause each."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+
+from tfdist.verify.values import AS_IT_IS, Experiment, Record
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Cause:
+    """A likely cause of a difference.
+
+    Attributes:
+        name: short name, such as "batch normalization".
+        text: one sentence that names the layers, settings or rows, and says what to use instead.
+        is_proven: whether the difference vanished when the cause was removed.
+    """
+
+    name: str
+    text: str
+    is_proven: bool = False
+
+
+def settings_that_differ(expected: Record, records: tuple[Record, ...]) -> list[str]:
+    """Returns the settings of the compiled model that are not those of one device, as texts.
+
+    Args:
+        expected: the record of one device.
+        records: the records of the workers.
+
+    Example:
+        >>> from tfdist.verify.causes import settings_that_differ
+        >>> from tfdist.verify.values import Record
+        >>> one, two = ({"optimizer learning_rate": rate} for rate in ("0.1", "0.2"))
+        >>> settings_that_differ(Record(config=one), (Record(config=two),))
+        ['optimizer learning_rate is 0.2 instead of 0.1']
+    """
+    found = []
+    for rank, record in enumerate(records):
+        for name, value in expected.config.items():
+            own = record.config.get(name)
+            if own != value:
+                where = f" on worker {rank}" if len(records) > 1 else ""
+                found.append(f"{name} is {own} instead of {value}{where}")
+    return found
+
+
+def candidates(expected: Record, records: tuple[Record, ...], *, data: str) -> list[tuple[Cause, Experiment]]:
+    """Returns the possible causes of a difference, each with the experiment that removes it.
+
+    Args:
+        expected: the record of one device.
+        records: the records of the workers.
+        data: how the data differ from those of one device; "" if they do not.
+    """
+    first = records[0]
+    found: list[tuple[Cause, Experiment]] = []
+    if data:
+        found.append(
+            (
+                Cause(
+                    name="data",
+                    text=f"the data differ: {data}; use tfdist.input.distribute_files, or let each input pipeline read "
+                    "its own part of every global batch",
+                ),
+                Experiment(replays=True),
+            )
+        )
+    normalizations = expected.batch_normalizations
+    if normalizations:
+        found.append(
+            (
+                Cause(
+                    name="batch normalization",
+                    text=f"{_listed(normalizations)} normalizes with the rows of one replica; use "
+                    "create_strategy(sync_batch_norm=True) or tfdist.layers.SyncBatchNormalization",
+                ),
+                Experiment(synchronizes=True),
+            )
+        )
+    if expected.noisy:
+        found.append(
+            (
+                Cause(
+                    name="random layers",
+                    text=f"{_listed(expected.noisy)} draws other random numbers on each replica, which is meant",
+                ),
+                Experiment(removes_noise=True),
+            )
+        )
+    if "compression" in first.config.get("all_reduce", "") and "compression=None" not in first.config["all_reduce"]:
+        found.append(
+            (
+                Cause(name="compression", text="gradients are compressed, which rounds or delays them"),
+                Experiment(uncompressed=True),
+            )
+        )
+    if any("rule global_sum" in line for line in first.lines):
+        cause = Cause(
+            name="division",
+            text="the program reads the number of replicas but gives losses as means over a replica's rows; use "
+            'create_strategy(loss="replica_mean")',
+        )
+        return [*found, (cause, Experiment(loss="replica_mean"))]
+    cause = Cause(
+        name="division",
+        text="losses are sums over rows, or are divided by the global batch, while tfdist takes them as means; use "
+        'means, or create_strategy(loss="global_sum")',
+    )
+    return [*found, (cause, Experiment(loss="global_sum"))]
+
+
+def combined(experiments: list[Experiment]) -> Experiment:
+    """Returns an experiment that removes all causes of the given ones, with the last one's rule for losses."""
+    result = AS_IT_IS
+    for one in experiments:
+        changed = {
+            field.name: getattr(one, field.name)
+            for field in dataclasses.fields(one)
+            if getattr(one, field.name) != getattr(AS_IT_IS, field.name)
+        }
+        result = dataclasses.replace(result, **changed)
+    return result
+
+
+def find_causes(
+    found: list[tuple[Cause, Experiment]],
+    is_equal: Callable[[Experiment], bool],
+    leftover: Cause,
+    *,
+    expected: Sequence[str] = (),
+) -> list[Cause]:
+    """Returns the causes without which a run is equal to one device.
+
+    Each cause is removed by itself first. If no single one is enough, all causes but the rules for losses are removed
+    together, and then each of them is put back.
+
+    Args:
+        found: the possible causes and their experiments.
+        is_equal: runs an experiment, and returns whether it is equal to one device.
+        leftover: the cause to report if no experiment makes the run equal.
+        expected: names of the causes on another topology, whose experiment is tried first.
+    """
+    same = [(cause, experiment) for cause, experiment in found if cause.name in expected]
+    if len(same) > 1 and len(same) == len(expected) and is_equal(combined([experiment for _, experiment in same])):
+        return [dataclasses.replace(cause, is_proven=True) for cause, _ in same]
+    for cause, experiment in sorted(found, key=lambda one: one[0].name not in expected):
+        if is_equal(experiment):
+            return [dataclasses.replace(cause, is_proven=True)]
+    joint = [(cause, experiment) for cause, experiment in found if experiment.loss is None]
+    rules = [(cause, experiment) for cause, experiment in found if experiment.loss is not None]
+    for extra in [[], *([rule] for rule in rules)]:
+        chosen = [*joint, *extra]
+        if len(chosen) < 2 or not is_equal(combined([experiment for _, experiment in chosen])):
+            continue
+        needed = list(chosen)
+        for one in chosen:
+            fewer = [other for other in needed if other is not one]
+            if fewer and is_equal(combined([experiment for _, experiment in fewer])):
+                needed = fewer
+        return [dataclasses.replace(cause, is_proven=True) for cause, _ in needed]
+    return [leftover]
+
+
+def leftover_of(expected: Record, records: tuple[Record, ...], differences: list[str]) -> Cause:
+    """Returns the cause to report if no experiment makes a run equal to one device.
+
+    Args:
+        expected: the record of one device.
+        records: the records of the workers.
+        differences: settings that differ.
+    """
+    if differences:
+        return Cause(
+            name="settings", text=f"{'; '.join(differences)}; use the same settings everywhere", is_proven=True
+        )
+    others = [name for name in expected.mixing if name not in expected.batch_normalizations]
+    if others:
+        return Cause(
+            name="statistics over the batch",
+            text=f"{_listed(others)} computes over the rows of a replica; gather the rows of all replicas with "
+            "tfdist.collectives.all_gather, or use tf.distribute.get_replica_context().all_reduce",
+            is_proven=True,
+        )
+    if any("rule global_sum" in line for line in records[0].lines):
+        return Cause(
+            name="division",
+            text="the program divides some losses for all replicas and gives others as means over a replica's rows; "
+            "divide all of them or none",
+        )
+    return Cause(
+        name="statistics over the batch",
+        text="no layer is the cause, so the loss or train_step probably computes over the rows of a replica (a "
+        "standard deviation, a contrastive loss, gradients clipped before their sum); gather the rows of all replicas "
+        "with tfdist.collectives.all_gather",
+    )
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")

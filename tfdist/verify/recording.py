@@ -1,0 +1,218 @@
+"""Records the first steps of a program's `fit`, and then ends the program."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import inspect
+import logging
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tfdist.keras_compat.version import keras, trainer_class
+from tfdist.verify.layers import mixing_layers, noisy_layers, remove_noise, replica_normalizations
+from tfdist.verify.values import Record, Run
+
+
+class Verified(BaseException):
+    """Ends the program after its first steps; no `except Exception` of the program catches it."""
+
+
+class _Enough(BaseException):
+    """Ends `fit` after the last recorded step."""
+
+
+class Recorder:
+    """Replaces `fit` of all models by one that records.
+
+    Args:
+        run: the run that this process belongs to.
+        replayed: batches to train on instead of the program's own data; None for the program's own data.
+
+    Attributes:
+        record: what has been recorded so far.
+        batches: the data of each step, structures of arrays, on one device.
+    """
+
+    def __init__(self, run: Run, replayed: list[Any] | None = None) -> None:
+        self.record = Record()
+        self.batches: list[Any] = []
+        self._run, self._replayed = run, replayed
+        self._lock = threading.Lock()
+        self._steps_of_replica: dict[int, int] = {}
+        logging.getLogger("tfdist").addHandler(_Lines(self.record.lines))
+
+    def install(self) -> None:
+        """Patches `fit`; call it before the program runs."""
+        trainer = trainer_class()
+        trainer.fit = self._recording(trainer.fit)
+
+    def _recording(self, stock: Callable) -> Callable:
+        signature = inspect.signature(stock)
+        recorder = self
+
+        @functools.wraps(stock)
+        def fit(*args: Any, **kwargs: Any) -> Any:
+            given = signature.bind(*args, **kwargs).arguments
+            model = given.pop("self")
+            if recorder._replayed is not None:
+                given = {name: given[name] for name in ("epochs", "callbacks") if name in given}
+                given["x"] = recorder._dataset()
+            recorder._prepare(model)
+            callbacks = [*(given.pop("callbacks", None) or []), _StepRecorder(recorder)]
+            for name in ("validation_data", "validation_steps", "validation_freq"):
+                given.pop(name, None)
+            with contextlib.suppress(_Enough):
+                stock(model, **{**given, "callbacks": callbacks, "verbose": 0})
+            recorder._evaluate(model, given)
+            recorder._look_at(model)
+            raise Verified
+
+        return fit
+
+    def _dataset(self) -> Any:
+        """Returns the replayed batches as a tf.data.Dataset."""
+        assert self._replayed is not None
+        first = self._replayed[0]
+        signature = tf.nest.map_structure(
+            lambda array: tf.TensorSpec((None, *array.shape[1:]), tf.as_dtype(array.dtype)), first
+        )
+        return tf.data.Dataset.from_generator(lambda: iter(self._replayed or []), output_signature=signature)
+
+    def _prepare(self, model: Any) -> None:
+        if self._run.experiment.removes_noise:
+            remove_noise(model)
+        self.record.initial = weights_of(model)
+        if self._run.perturbation:
+            rng = np.random.default_rng(0)
+            model.set_weights(
+                [
+                    value * (1 + self._run.perturbation * rng.choice([-1, 1], size=np.shape(value)))
+                    if np.asarray(value).dtype.kind == "f"
+                    else value
+                    for value in model.get_weights()
+                ]
+            )
+        self.record.config = config_of(model)
+        stock = model.train_step
+
+        @functools.wraps(stock)
+        def train_step(data: Any) -> Any:
+            self._note(data)
+            return stock(data)
+
+        # object.__setattr__, because the model's own __setattr__ would track the function.
+        object.__setattr__(model, "train_step", train_step)
+
+    def _note(self, data: Any) -> None:
+        """Adds the rows of a replica to the record, when the step runs."""
+        replica = int(tf.get_static_value(tf.distribute.get_replica_context().replica_id_in_sync_group) or 0)
+        # The structure keeps None, such as missing sample weights.
+        leaves = [value for value in tf.nest.flatten(data) if value is not None]
+
+        def store(*arrays: np.ndarray) -> None:
+            with self._lock:
+                step = self._steps_of_replica.get(replica, 0)
+                self._steps_of_replica[replica] = step + 1
+                while len(self.record.rows) <= step:
+                    self.record.rows.append([])
+                self.record.rows[step].append(fingerprints(arrays))
+                if self._run.topology.strategy == "one_device":
+                    values = iter(arrays)
+                    self.batches.append(
+                        tf.nest.map_structure(lambda value: None if value is None else next(values), data)
+                    )
+
+        tensors = [value.to_tensor() if isinstance(value, tf.RaggedTensor) else value for value in leaves]
+        tensors = [tf.sparse.to_dense(value) if isinstance(value, tf.SparseTensor) else value for value in tensors]
+        tf.numpy_function(store, tensors, [])
+
+    def _evaluate(self, model: Any, given: dict[str, Any]) -> None:
+        data = {name: given[name] for name in ("x", "y", "batch_size", "sample_weight") if name in given}
+        if inspect.isgenerator(data.get("x")) or isinstance(data.get("x"), tf.data.Iterator):
+            return
+        logs = model.evaluate(**data, steps=self._run.steps, verbose=0, return_dict=True)
+        self.record.evaluated = numbers_in(logs)
+
+    def _look_at(self, model: Any) -> None:
+        self.record.batch_normalizations = replica_normalizations(model)
+        self.record.noisy = noisy_layers(model)
+        if self.batches:
+            self.record.mixing = mixing_layers(model, self.batches[0])
+
+    def step(self, model: Any, logs: dict[str, Any]) -> None:
+        """Records the weights and logs after a step.
+
+        Args:
+            model: the model.
+            logs: losses and metrics so far.
+        """
+        self.record.weights.append(weights_of(model))
+        self.record.logs.append(numbers_in(logs))
+        if len(self.record.logs) >= self._run.steps:
+            raise _Enough
+
+
+class _Lines(logging.Handler):
+    def __init__(self, lines: list[str]) -> None:
+        super().__init__()
+        self._lines = lines
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._lines.append(record.getMessage())
+
+
+class _StepRecorder(keras().callbacks.Callback):  # type: ignore[misc]
+    def __init__(self, recorder: Recorder) -> None:
+        super().__init__()
+        self._recorder = recorder
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        self._recorder.step(self.model, logs or {})
+
+
+def weights_of(model: Any) -> dict[str, np.ndarray]:
+    """Returns the weights of a model by name; names that occur twice get a number."""
+    found: dict[str, np.ndarray] = {}
+    for weight, value in zip(model.weights, model.get_weights() if model.weights else [], strict=True):
+        name = getattr(weight, "path", None) or weight.name
+        while name in found:
+            name += "_"
+        found[name] = np.array(value)
+    return found
+
+
+def numbers_in(logs: Any) -> dict[str, float]:
+    """Returns the logs that are numbers."""
+    return {name: float(value) for name, value in dict(logs).items() if np.ndim(value) == 0}
+
+
+def config_of(model: Any) -> dict[str, Any]:
+    """Returns the settings of a compiled model that have to be the same everywhere, as text."""
+    optimizer = getattr(model, "optimizer", None)
+    config = optimizer.get_config() if optimizer is not None else {}
+    found = {f"optimizer {name}": repr(value) for name, value in config.items()}
+    found["optimizer"] = type(optimizer).__name__
+    return found
+
+
+def fingerprints(arrays: tuple[np.ndarray, ...]) -> list[str]:
+    """Returns a text for each row that is equal for equal rows.
+
+    Args:
+        arrays: arrays with the same first axis; others are left out.
+    """
+    rows = len(arrays[0]) if arrays and np.ndim(arrays[0]) else 0
+    columns = [array.astype(_plain(array)) for array in arrays if np.ndim(array) and len(array) == rows]
+    texts = (b"".join(np.ascontiguousarray(column[i]).tobytes() for column in columns) for i in range(rows))
+    return [hashlib.blake2b(text, digest_size=8).hexdigest() for text in texts]
+
+
+def _plain(array: np.ndarray) -> Any:
+    # Texts come as objects, whose bytes are addresses.
+    return "S" if array.dtype.kind == "O" else array.dtype

@@ -272,7 +272,6 @@ def is_overwritten():
 outcome(is_overwritten)
 """
 
-# The canaries of defects that Keras 2 and Keras 3 share, or that TensorFlow has.
 CTC_OF_NO_ROWS = """
 labels, logits, lengths = tf.zeros([0, 1], tf.int32), tf.zeros([0, 2, 3]), tf.zeros([0], tf.int32)
 if hasattr(keras, "ops"):
@@ -281,7 +280,24 @@ else:
     outcome(lambda: keras.backend.ctc_batch_cost(labels, logits, lengths[:, None], lengths[:, None]).shape)
 """
 
+# Three of the four rows are 1, so that the mean over the rows is 0.75.
+MEAN_OF_MEANS = """
+strategy = mirrored()
+with strategy.scope():
+    metric = keras.metrics.Mean()
+batches = on_each_replica(lambda replica: tf.fill([1 + 2 * replica, 1], float(replica)))
+strategy.run(lambda batch: metric.update_state(tf.reduce_mean(batch)), args=(batches,))
+outcome(lambda: float(metric.result()))
+"""
+
+# The canaries of defects that Keras 2 and Keras 3 share, or that TensorFlow has.
 COMMON = (
+    Canary(
+        mends=("scalars_counted_by_replicas",),
+        shows="the mean of a batch has the same weight on each replica, whatever its rows",
+        program=MEAN_OF_MEANS,
+        outcome="OUTCOME 0.5",
+    ),
     Canary(
         mends=("ctc_of_no_rows",),
         shows="the CTC loss of no rows fails",

@@ -149,6 +149,7 @@ def test_nothing_is_patched_until_a_strategy_needs_it(children):
         "initial_epoch_outlives_fit",
         "endless_data_without_steps",
         "model_without_call",
+        "loss_called_on_one_replica",
     }
     # The mirrored strategy shows that the comparison detects patches, since it needs some on Keras 3.
     assert set(mirrored[1]) == set(needed_by_plain("mirrored"))

@@ -49,6 +49,7 @@ NAMES = {
         "image_shape",
         "num_classes",
         "steps_per_epoch",
+        "stop_on_nonfinite_loss",
         "evaluator_timeout_seconds",
     },
 }

@@ -19,6 +19,7 @@ from tfdist._version import __version__
 if TYPE_CHECKING:
     from tfdist.allreduce import AllReduceOptions
     from tfdist.strategies import create_strategy
+    from tfdist.verify.model import verify as verify
 
 _ROOMS = (
     "allreduce",

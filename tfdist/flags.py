@@ -287,6 +287,9 @@ def _define_program_flags(fv: flags.FlagValues) -> None:
     flags.DEFINE_integer(
         "steps_per_epoch", None, "Steps of an epoch; all full batches if left out.", lower_bound=1, flag_values=fv
     )
+    flags.DEFINE_boolean(
+        "stop_on_nonfinite_loss", True, "Whether a loss that is not finite ends the training.", flag_values=fv
+    )
     flags.DEFINE_float(
         "evaluator_timeout_seconds",
         600.0,

@@ -323,6 +323,12 @@ COMMON = (
         outcome="OUTCOME [True, True]",
     ),
     Canary(
+        mends=("data_awaited_without_deadline",),
+        shows="the wait for the data of other workers has no deadline",
+        program=NO_DEADLINE,
+        outcome="OUTCOME None",
+    ),
+    Canary(
         mends=("one_cpu_for_each_worker",),
         shows="a worker without GPUs trains on one of its logical CPUs",
         program=ONE_CPU_FOR_EACH_WORKER,

@@ -146,8 +146,63 @@ def gradients_clipped_before_the_sum() -> None:
     trained(Model)
 
 
+def initial_weights_of_each_topology() -> None:
+    def make() -> Any:
+        scale = keras.initializers.Constant(1.0 / strategy.num_replicas_in_sync)
+        return network(layers.Dense(4, kernel_initializer=scale))
+
+    trained(make)
+
+
+def loop_without_division() -> None:
+    with strategy.scope():
+        model, optimizer = network(), keras.optimizers.SGD(0.05)
+    data = strategy.experimental_distribute_dataset(tf.data.Dataset.from_tensor_slices((X, Y)).batch(BATCH))
+
+    @tf.function
+    def train(batch: Any) -> None:
+        def step(x: Any, y: Any) -> None:
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_mean(tf.square(y - model(x)))
+            weights = model.trainable_weights
+            optimizer.apply_gradients(zip(tape.gradient(loss, weights), weights, strict=True))
+
+        strategy.run(step, args=batch)
+
+    for batch in data:
+        train(batch)
+
+
+def other_rows_on_batch() -> None:
+    rng = np.random.default_rng(strategy.num_replicas_in_sync)
+    with strategy.scope():
+        model = network()
+        model.compile(keras.optimizers.SGD(0.05), loss="mse", metrics=["mae"])
+    for _ in range(6):
+        rows = rng.choice(len(X), size=BATCH, replace=False)
+        model.train_on_batch(X[rows], Y[rows])
+
+
+def bias_before_normalization() -> None:
+    """The gradient of the bias is zero but for rounding, and Adam makes steps of it."""
+    with strategy.scope():
+        model = network(layers.Dense(8), tfdist.layers.SyncBatchNormalization())
+        model.compile(keras.optimizers.Adam(0.05, epsilon=1e-14), loss="mse")
+    model.fit(X, Y, batch_size=BATCH, shuffle=False)
+
+
 def equal() -> None:
     trained(Own)
+
+
+def equal_in_float32() -> None:
+    with strategy.scope():
+        model = network()
+        model.compile(keras.optimizers.SGD(0.05), loss="mse")
+        # Weights of this layer are float32 in any case, and adding them to float64 is an error.
+        kernel = tf.Variable(tf.ones([6, 6], tf.float32))
+    x = tf.matmul(tf.cast(X, keras.backend.floatx()), kernel).numpy()
+    model.fit(x, Y, batch_size=BATCH, shuffle=False)
 
 
 if __name__ == "__main__":

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
-from tfdist.verify.causes import Cause, combined, find_causes
+from tfdist.verify.causes import Cause, candidates, combined, find_causes, leftover_of, settings_that_differ
 from tfdist.verify.compare import bounds_of, compare, rows_differ
 from tfdist.verify.values import Experiment, Record, Result
 
@@ -40,6 +41,11 @@ def test_a_perturbation_widens_the_bounds_of_its_own_step_only():
     bounds = bounds_of(record(1.0, 1.0), record(1.0, 1.01))
     assert compare(Result(records=(record(1.0, 1.05),)), record(1.0, 1.0), bound=1e-5, bounds=bounds).is_equal
     assert not compare(Result(records=(record(1.05, 1.0),)), record(1.0, 1.0), bound=1e-5, bounds=bounds).is_equal
+
+
+def test_bounds_are_those_of_the_largest_perturbation_so_far():
+    bounds = bounds_of(record(1.0, 1.0), record(1.0, 1.01), record(1.02, 1.0))
+    assert bounds["weight", "kernel"] == pytest.approx([0.2, 0.2])
 
 
 def test_rows_may_be_anywhere_in_the_global_batch():
@@ -82,6 +88,21 @@ def test_several_causes_are_found_together_and_no_others_are_named():
 
 def test_without_any_proof_the_leftover_is_reported():
     assert [cause.name for cause in find_causes([NORMALIZATION], lambda experiment: False, LEFT)] == ["unknown"]
+
+
+def test_initial_weights_that_differ_are_named():
+    one, other = (Record(initial={"kernel": np.full(3, value)}) for value in (1.0, 2.0))
+    assert settings_that_differ(one, (one, other)) == ["the initial value of kernel is another on worker 1"]
+
+
+def test_data_that_differ_are_named_without_a_proof():
+    cause = leftover_of(Record(), (Record(),), [], data="1 row is another")
+    assert (cause.name, cause.is_proven) == ("data", False)
+
+
+def test_the_rule_for_losses_is_no_cause_in_a_loop_of_the_program():
+    names = [cause.name for cause, _ in candidates(Record(is_loop=True, noisy=["dropout"]), (Record(),), data="")]
+    assert names == ["random layers"]
 
 
 def test_experiments_are_combined():

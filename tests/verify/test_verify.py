@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
-from tests.processes import ROOT, run
+from tests.processes import ROOT, finish, run, start
 from tfdist.verify.report import verdict_text
 from tfdist.verify.values import topologies
 from tfdist.verify.verification import Verification, Verifier
@@ -45,6 +47,9 @@ def test_an_equal_program_is_equal_on_every_topology_and_the_command_says_so(tmp
         pytest.param("own_statistics", "statistics over the batch", True, marks=pytest.mark.full),
         pytest.param("contrastive_loss", "statistics over the batch", False, marks=pytest.mark.full),
         pytest.param("gradients_clipped_before_the_sum", "statistics over the batch", False, marks=pytest.mark.full),
+        pytest.param("initial_weights_of_each_topology", "settings", True, marks=pytest.mark.full),
+        pytest.param("loop_without_division", "division", False, marks=pytest.mark.full),
+        pytest.param("other_rows_on_batch", "data", True, marks=pytest.mark.full),
     ],
 )
 def test_the_cause_of_a_planted_error_is_named(name: str, cause: str, is_proven: bool) -> None:
@@ -52,6 +57,34 @@ def test_the_cause_of_a_planted_error_is_named(name: str, cause: str, is_proven:
     (verdict,) = result.verdicts
     assert result.exit_code == 1 and verdict_text(verdict).startswith("differs")
     assert [(one.name, one.is_proven) for one in verdict.causes] == [(cause, is_proven)]
+
+
+@pytest.mark.full
+def test_rounding_that_the_optimizer_amplifies_is_no_difference() -> None:
+    (verdict,) = verified("bias_before_normalization").verdicts
+    assert verdict.is_equal and verdict.comparison is not None and verdict.comparison.largest > 1e-10
+    assert [cause.name for cause in verdict.causes] == ["rounding"]
+
+
+@pytest.mark.full
+def test_a_program_that_cannot_run_in_float64_runs_in_float32() -> None:
+    result = verified("equal_in_float32")
+    assert result.is_equal and result.floatx == "float32" and "float" in result.reason
+
+
+def test_an_interrupt_ends_all_processes(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "tfdist.verify", "--", PLANTED, "equal"]
+    process = start(command, cwd=tmp_path, env={"TMPDIR": str(tmp_path)})
+    while not list(tmp_path.glob("tfdist-verify-*/1/logs/*")):
+        assert process.poll() is None
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    ended = finish(process, deadline_seconds=60)
+    assert ended.code == 130
+    assert ended.text.splitlines()[-1] == "tfdist verify: interrupted; all processes have ended"
+    assert not list(tmp_path.iterdir())
+    running = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists()]
+    assert not [line for line in running if str(tmp_path).encode() in line]
 
 
 @pytest.mark.full
@@ -78,6 +111,11 @@ def test_workers_that_read_the_same_rows_are_named() -> None:
             "expected replicas or workers to compare with one device",
         ),
         (["--steps", "0", "--", PLANTED], "expected --steps to be at least 1, received 0."),
+        (["--timeout-seconds", "0", "--", PLANTED], "expected --timeout-seconds above 0, received 0.0."),
+        (
+            ["--json", "none/a.json", "--", PLANTED],
+            "expected a file in a folder that exists for --json, received none/",
+        ),
     ],
 )
 def test_wrong_options_are_refused(words: list[str], message: str, capsys: pytest.CaptureFixture) -> None:
@@ -90,7 +128,7 @@ def test_wrong_options_are_refused(words: list[str], message: str, capsys: pytes
 @pytest.mark.parametrize(
     ("program", "message"),
     [
-        ("print('no training')", "expected the program to call fit, received a program that did not."),
+        ("print('no training')", "received a program without a training step."),
         ("raise ValueError('no data')", "ValueError: no data"),
     ],
 )

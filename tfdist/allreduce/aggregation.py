@@ -26,6 +26,8 @@ def all_finite(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
 def sum_gradients(gradients: Sequence[Gradient]) -> list[Gradient]:
     """Returns each gradient's sum over all replicas of all workers; called in replica context.
 
+    As in TensorFlow's all_reduce, a tensor object that all replicas of a process share counts once for the process.
+
     Args:
         gradients: dense tensors, IndexedSlices, or None if a variable has no influence on the loss; for the same
             variables in the same order on every replica.

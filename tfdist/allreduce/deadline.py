@@ -1,10 +1,13 @@
-"""SumDeadline: an error if a sum of gradients waits too long for a worker that does not take part.
+"""SumDeadline: an error if a sum of gradients, or a wait for data, takes too long because of another worker.
 
 TensorFlow notices a worker whose process has ended. It does not notice a worker that is alive but runs another part of
 the program: the other workers wait for it for ever. TensorFlow's own timeout for collectives starts a thread for each
 collective, and the thread sleeps for the whole timeout: after 500 sums of one tensor 1,000 threads were asleep. Here
 each sum of gradients updates two counters, and one thread reads the counters. A worker that waits stores that it does,
 so that the error can name the workers that do not wait.
+
+Before each step, the workers add up how many of them have a batch. A worker whose pipeline delivers nothing keeps the
+others waiting in this sum, which has counters of its own.
 """
 
 from __future__ import annotations
@@ -48,6 +51,9 @@ class SumDeadline:
             # Each replica's device has counters of its own, so that XLA can compile a step that updates them.
             self._begun = PerReplica(tf.zeros([], tf.int64), name="sums_begun")
             self._ended = PerReplica(tf.zeros([], tf.int64), name="sums_ended")
+        with tf.device("CPU:0"):
+            self._batches_begun = tf.Variable(0, trainable=False, dtype=tf.int64, name="batches_begun")
+            self._batches_ended = tf.Variable(0, trainable=False, dtype=tf.int64, name="batches_ended")
         poll = min(timeout_seconds / 20, 5.0) if poll_seconds is None else poll_seconds
         thread = threading.Thread(target=_watch, args=(weakref.ref(self), poll), daemon=True, name="tfdist-deadline")
         thread.start()
@@ -68,6 +74,24 @@ class SumDeadline:
         with tf.control_dependencies(_tensors(sums)):
             # Not one more than before: a step that failed has begun a sum that never ends.
             self._ended.assign(number)
+
+    @contextlib.contextmanager
+    def over_batch(self, own: Sequence[tf.Tensor], total: list[tf.Tensor]) -> Iterator[None]:
+        """Counts the sum, over all workers, of the batches that are ready; called outside of replicas.
+
+        Args:
+            own: tensors of this worker that are computed when its own pipeline has delivered or ended.
+            total: the list that the body fills with the sum.
+        """
+        with tf.control_dependencies(own):
+            number = tf.convert_to_tensor(self._batches_begun.assign_add(1))
+        yield
+        with tf.control_dependencies(total):
+            self._batches_ended.assign(number)
+
+    def batches(self) -> tuple[int, int]:
+        """Returns how many sums of the batches that are ready have begun and ended."""
+        return int(self._batches_begun.numpy()), int(self._batches_ended.numpy())
 
     def counts(self) -> tuple[list[int], list[int]]:
         """Returns how many sums have begun and ended on each replica of this process; called outside of replicas."""
@@ -105,27 +129,31 @@ def _watch(reference: weakref.ref[SumDeadline], poll_seconds: float) -> None:
         if deadline is None:
             return
         begun, ended = deadline.counts()
+        batches = deadline.batches()
+        what = "to be ready for its next batch" if batches[0] != batches[1] else "to take part in a sum of gradients"
+        begun, ended = [*begun, batches[0]], [*ended, batches[1]]
         waited = time.monotonic() - since
         if (begun, ended) != seen or begun == ended:
             seen, since, report_at = (begun, ended), time.monotonic(), _FIRST_REPORT_SECONDS
             deadline.attendance.leave()
         elif waited > deadline.timeout_seconds:
-            _abort(describe(deadline.attendance.look_up()), deadline.timeout_seconds)
+            _abort(what, describe(deadline.attendance.look_up()), deadline.timeout_seconds)
             return
         elif waited > min(_ARRIVAL_SECONDS, deadline.timeout_seconds / 4):
-            deadline.attendance.arrive(max(begun))
+            deadline.attendance.arrive(max(begun[:-1]) + batches[0])
             if waited > report_at:
                 report_at = 2 * waited
                 whom = describe(deadline.attendance.look_up())
-                get_logger().warning("a sum of gradients has waited %.0f s for %s", waited, whom)
+                waits = "the next batch" if batches[0] != batches[1] else "a sum of gradients"
+                get_logger().warning("%s has waited %.0f s for %s", waits, waited, whom)
         del deadline
 
 
-def _abort(whom: str, timeout_seconds: float) -> None:
+def _abort(what: str, whom: str, timeout_seconds: float) -> None:
     from tensorflow.python.eager import context
 
     context.context().abort_collective_ops(
         tf.errors.DEADLINE_EXCEEDED,
-        f"expected every worker to take part in a sum of gradients within {timeout_seconds:g} s, waited for {whom}; "
+        f"expected every worker {what} within {timeout_seconds:g} s, waited for {whom}; "
         "find out in its log what it does instead, or raise timeout_seconds of AllReduceOptions.",
     )

@@ -24,7 +24,7 @@ class AllReduceOptions:
             the mirrored strategy); the default is 1.
         bytes_per_pack: size in bytes at which a pack is closed. The default is 2 MiB with DistributedOptimizer; without
             it, one pack holds everything that is sent across workers.
-        timeout_seconds: how long a sum of gradients may wait for the other workers before it fails; the default is
+        timeout_seconds: how long a sum of gradients, or the next batch, may wait for the other workers; the default is
             1800 s. The mirrored strategy waits for nobody and refuses the option.
         compression: how DistributedOptimizer compresses gradients: a value such as ErrorFeedback(TopK(0.01)), or a
             name: fp16, bf16, topk, threshold, powersgd. The last three have error feedback, and may have their density,

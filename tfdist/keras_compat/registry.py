@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from tfdist._log import get_logger
 from tfdist.keras_compat.data import (
+    data_awaited_without_deadline,
     device_iterators_end_late,
     endless_data_without_steps,
     generator_arrays_overwritten,
@@ -75,6 +76,7 @@ _Strategy = TypeVar("_Strategy", bound=tf.distribute.Strategy)
 MENDS: tuple[Mend, ...] = (
     one_cpu_for_each_worker.MEND,
     device_iterators_end_late.MEND,
+    data_awaited_without_deadline.MEND,
     generator_arrays_overwritten.MEND,
     symbolic_build_averages_data.MEND,
     model_without_call.MEND,

@@ -12,6 +12,7 @@ from tfdist._log import get_logger
 from tfdist.allreduce import AllReduceOptions
 from tfdist.cluster import ClusterConfig
 from tfdist.cluster.peer_startup import wait_for_peers
+from tfdist.keras_compat.agreement.hooks import compare_workers
 from tfdist.keras_compat.devices.one_cpu_for_each_worker import on_cpus
 from tfdist.keras_compat.registry import apply_mends, prepare_keras
 from tfdist.keras_compat.version import keras_in_use
@@ -96,7 +97,10 @@ def multi_worker_mirrored(
             ) from error
         # with_all_reduce makes variables (of SumDeadline). Their initial values are broadcast, which needs all workers.
         strategy = with_all_reduce(strategy, all_reduce, num_gpus=num_gpus, num_workers=cluster.num_workers)
-    return prepare_keras(strategy, "multi_worker_mirrored")
+    prepare_keras(strategy, "multi_worker_mirrored")
+    if cluster.num_workers > 1:
+        compare_workers(strategy)
+    return strategy
 
 
 def _worker_devices(devices: int | Sequence[str] | None) -> list[str]:

@@ -25,7 +25,7 @@ def run(values: flags.FlagValues, *, started: float) -> int:
     from tfdist.input import distribute_files
     from tfdist.keras_compat.version import keras
     from tfdist.saving import save_model
-    from tfdist.train.callbacks import ChiefCheckpoint, StepTimer
+    from tfdist.train.callbacks import ChiefCheckpoint, StepTimer, StopIfNotFinite, TrainingNotFiniteError
     from tfdist.train.models import build_model
     from tfdist.workers import is_chief
 
@@ -63,25 +63,32 @@ def run(values: flags.FlagValues, *, started: float) -> int:
         return evaluate_checkpoints(model, strategy, data, values, checkpoint=checkpoint, started=started)
 
     timer = StepTimer()
-    callbacks: list[Any] = [timer, ChiefCheckpoint(checkpoint)]
+    # StopIfNotFinite comes before ChiefCheckpoint, so that broken weights do not replace a checkpoint.
+    guards = [StopIfNotFinite()] if values.stop_on_nonfinite_loss else []
+    callbacks: list[Any] = [timer, *guards, ChiefCheckpoint(checkpoint)]
     if chief:
         callbacks.append(keras().callbacks.TensorBoard(os.path.join(values.model_dir, "logs"), write_graph=False))
     # The chief shows a progress bar on a terminal and one line for each epoch in a log; other workers show nothing.
     verbose = 0 if not chief else 1 if sys.stdout.isatty() else 2
-    model.fit(
-        distribute_files(
-            strategy,
-            data.train_files,
-            parse_fn=data.parse,
-            global_batch_size=values.global_batch_size,
-            seed=values.seed,
-        ),
-        epochs=values.epochs,
-        steps_per_epoch=steps,
-        callbacks=callbacks,
-        verbose=verbose,
-        shuffle=False,
+    training = distribute_files(
+        strategy,
+        data.train_files,
+        parse_fn=data.parse,
+        global_batch_size=values.global_batch_size,
+        seed=values.seed,
     )
+    try:
+        model.fit(
+            training,
+            epochs=values.epochs,
+            steps_per_epoch=steps,
+            callbacks=callbacks,
+            verbose=verbose,
+            shuffle=False,
+        )
+    except TrainingNotFiniteError as error:
+        print(f"tfdist train: {error}", file=sys.stderr)
+        return 1
     evaluation = distribute_files(
         strategy,
         data.eval_files,

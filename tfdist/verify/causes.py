@@ -5,7 +5,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 
+from tfdist.verify.compare import error_of
 from tfdist.verify.values import AS_IT_IS, Experiment, Record
+
+# Initial weights are drawn by the same operations everywhere, so that they are equal but for rounding.
+_INITIAL = 1e-5
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -15,7 +19,7 @@ class Cause:
     Attributes:
         name: short name, such as "batch normalization".
         text: one sentence that names the layers, settings or rows, and says what to use instead.
-        is_proven: whether the difference vanished when the cause was removed.
+        is_proven: whether the recorded settings or layers show the cause, or a run without it was equal.
     """
 
     name: str
@@ -23,8 +27,17 @@ class Cause:
     is_proven: bool = False
 
 
+# The cause of a difference that is no larger than the effect of rounding.
+ROUNDING = Cause(
+    name="rounding",
+    text="on one device, a change of 1e-13 of the initial weights has the same effect; usual reasons are weights whose "
+    "gradients are zero but for rounding, which Adam amplifies, and operations that compute in float32, such as CTC",
+    is_proven=True,
+)
+
+
 def settings_that_differ(expected: Record, records: tuple[Record, ...]) -> list[str]:
-    """Returns the settings of the compiled model that are not those of one device, as texts.
+    """Returns the settings and initial weights of a compiled model that are not those of one device, as texts.
 
     Args:
         expected: the record of one device.
@@ -39,10 +52,13 @@ def settings_that_differ(expected: Record, records: tuple[Record, ...]) -> list[
     """
     found = []
     for rank, record in enumerate(records):
+        where = f" on worker {rank}" if len(records) > 1 else ""
+        for name, value in expected.initial.items():
+            if name in record.initial and error_of(record.initial[name], value) > _INITIAL:
+                found.append(f"the initial value of {name} is another{where}")
         for name, value in expected.config.items():
             own = record.config.get(name)
             if own != value:
-                where = f" on worker {rank}" if len(records) > 1 else ""
                 found.append(f"{name} is {own} instead of {value}{where}")
     return found
 
@@ -58,23 +74,14 @@ def candidates(expected: Record, records: tuple[Record, ...], *, data: str) -> l
     first = records[0]
     found: list[tuple[Cause, Experiment]] = []
     if data:
-        found.append(
-            (
-                Cause(
-                    name="data",
-                    text=f"the data differ: {data}; use tfdist.input.distribute_files, or let each input pipeline read "
-                    "its own part of every global batch",
-                ),
-                Experiment(replays=True),
-            )
-        )
+        found.append((_different_data(data), Experiment(replays=True)))
     normalizations = expected.batch_normalizations
     if normalizations:
         found.append(
             (
                 Cause(
                     name="batch normalization",
-                    text=f"{_listed(normalizations)} normalizes with the rows of one replica; use "
+                    text=f"{_listed(normalizations)}: normalization with the rows of one replica; use "
                     "create_strategy(sync_batch_norm=True) or tfdist.layers.SyncBatchNormalization",
                 ),
                 Experiment(synchronizes=True),
@@ -85,7 +92,7 @@ def candidates(expected: Record, records: tuple[Record, ...], *, data: str) -> l
             (
                 Cause(
                     name="random layers",
-                    text=f"{_listed(expected.noisy)} draws other random numbers on each replica, which is meant",
+                    text=f"{_listed(expected.noisy)}: each replica draws its own random numbers, which is meant",
                 ),
                 Experiment(removes_noise=True),
             )
@@ -97,6 +104,9 @@ def candidates(expected: Record, records: tuple[Record, ...], *, data: str) -> l
                 Experiment(uncompressed=True),
             )
         )
+    if expected.is_loop:
+        # The rule for losses does not apply to a loop of the program.
+        return found
     if any("rule global_sum" in line for line in first.lines):
         cause = Cause(
             name="division",
@@ -164,25 +174,33 @@ def find_causes(
     return [leftover]
 
 
-def leftover_of(expected: Record, records: tuple[Record, ...], differences: list[str]) -> Cause:
+def leftover_of(expected: Record, records: tuple[Record, ...], differences: list[str], *, data: str = "") -> Cause:
     """Returns the cause to report if no experiment makes a run equal to one device.
 
     Args:
         expected: the record of one device.
         records: the records of the workers.
         differences: settings that differ.
+        data: how the data differ from those of one device; "" if they do not.
     """
     if differences:
         return Cause(
             name="settings", text=f"{'; '.join(differences)}; use the same settings everywhere", is_proven=True
         )
-    others = [name for name in expected.mixing if name not in expected.batch_normalizations]
-    if others:
+    if expected.mixing:
         return Cause(
             name="statistics over the batch",
-            text=f"{_listed(others)} computes over the rows of a replica; gather the rows of all replicas with "
+            text=f"{_listed(expected.mixing)} computes over the rows of a replica; gather those of all replicas with "
             "tfdist.collectives.all_gather, or use tf.distribute.get_replica_context().all_reduce",
             is_proven=True,
+        )
+    if data:
+        return _different_data(data)
+    if expected.is_loop:
+        return Cause(
+            name="division",
+            text="the loop of the program probably takes means over the rows of a replica, whose gradients are added "
+            "up; divide losses by the rows of the global batch, as tf.nn.compute_average_loss does",
         )
     if any("rule global_sum" in line for line in records[0].lines):
         return Cause(
@@ -195,6 +213,14 @@ def leftover_of(expected: Record, records: tuple[Record, ...], differences: list
         text="no layer is the cause, so the loss or train_step probably computes over the rows of a replica (a "
         "standard deviation, a contrastive loss, gradients clipped before their sum); gather the rows of all replicas "
         "with tfdist.collectives.all_gather",
+    )
+
+
+def _different_data(data: str) -> Cause:
+    return Cause(
+        name="data",
+        text=f"the data differ: {data}; use tfdist.input.distribute_files, or let each input pipeline read its own "
+        "part of every global batch",
     )
 
 

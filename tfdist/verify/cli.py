@@ -16,7 +16,8 @@ def parser() -> argparse.ArgumentParser:
         prog="tfdist verify",
         usage="tfdist verify [OPTIONS] -- python PROGRAM [ARGUMENTS]",
         description="Runs the first steps of a Keras program on one device and on several replicas and workers of this "
-        "machine, and compares all losses, metrics and weights. The program calls tfdist.create_strategy and fit.",
+        "machine, and compares all losses, metrics and weights. The program calls tfdist.create_strategy, and trains "
+        "with fit, train_on_batch or strategy.run.",
         epilog="Exit code: 0 if all are equal, 1 if some differ, 2 if the program failed.",
     )
     result.add_argument("--steps", type=int, default=5, help="number of steps to compare (default: %(default)s)")
@@ -90,6 +91,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise ValueError(f"expected a program that exists, received {command[0]}.")
         if given.steps < 1:
             raise ValueError(f"expected --steps to be at least 1, received {given.steps}.")
+        if not given.timeout_seconds > 0:
+            raise ValueError(f"expected --timeout-seconds above 0, received {given.timeout_seconds}.")
+        if given.json and not given.json.absolute().parent.is_dir():
+            raise ValueError(f"expected a file in a folder that exists for --json, received {given.json}.")
     except ValueError as error:
         print(f"tfdist verify: {error}", file=sys.stderr)
         return 2
@@ -103,7 +108,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         timeout_seconds=given.timeout_seconds,
         say=lambda line: print(f"tfdist verify: {line}", file=sys.stderr),
     )
-    verification = verifier.verify(others)
+    try:
+        verification = verifier.verify(others)
+    except KeyboardInterrupt:
+        print("tfdist verify: interrupted; all processes have ended", file=sys.stderr)
+        return 130
     print_report(verification)
     if given.json:
         given.json.write_text(as_json(verification) + "\n")

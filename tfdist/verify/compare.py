@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from collections import Counter
 
@@ -80,13 +81,22 @@ def values_of(record: Record) -> dict[tuple[str, str], list[np.ndarray | float]]
     return found
 
 
-def bounds_of(exact: Record, perturbed: Record, *, factor: float = 10.0) -> dict[tuple[str, str], list[float]]:
-    """Returns a bound for each value and step: a multiple of the change by a perturbation of the initial weights."""
-    others = values_of(perturbed)
-    return {
-        key: [factor * error_of(other, own) for own, other in zip(steps, others.get(key, steps), strict=False)]
-        for key, steps in values_of(exact).items()
-    }
+def bounds_of(exact: Record, *perturbed: Record, factor: float = 10.0) -> dict[tuple[str, str], list[float]]:
+    """Returns a bound for each value and step: a multiple of the largest change up to this step by perturbations.
+
+    Args:
+        exact: the record of one device.
+        *perturbed: records of one device with small changes of the initial weights.
+        factor: the multiple.
+    """
+    bounds: dict[tuple[str, str], list[float]] = {key: [0.0] * len(steps) for key, steps in values_of(exact).items()}
+    for other in map(values_of, perturbed):
+        for key, steps in values_of(exact).items():
+            changes = [
+                factor * error_of(theirs, own) for own, theirs in zip(steps, other.get(key, steps), strict=False)
+            ]
+            bounds[key] = [max(pair) for pair in zip(bounds[key], itertools.accumulate(changes, max), strict=False)]
+    return bounds
 
 
 def compare(

@@ -46,6 +46,8 @@ def remove_noise(model: Any) -> None:
 def mixing_layers(model: Any, batch: Any) -> list[str]:
     """Returns the names of the layers whose output for a row depends on the other rows of the batch.
 
+    BatchNormalization is left out: either replica_normalizations names it, or it is synchronized.
+
     Args:
         model: a built model.
         batch: a batch of training data, a structure of arrays.
@@ -60,11 +62,15 @@ def mixing_layers(model: Any, batch: Any) -> list[str]:
     except Exception:
         # A model that can only be called in its own train_step is not looked at.
         return []
+    normalizations = [one.name for one in layers_of(model) if isinstance(one, tf.keras.layers.BatchNormalization)]
     # A layer after a mixing layer has other inputs too, and is not a cause by itself.
     return [
         name
         for name, (inputs, output) in whole.items()
-        if name in half and _same_rows(inputs, half[name][0]) and not _same_rows(output, half[name][1])
+        if name in half
+        and name not in normalizations
+        and _same_rows(inputs, half[name][0])
+        and not _same_rows(output, half[name][1])
     ]
 
 

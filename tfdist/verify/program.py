@@ -8,7 +8,9 @@ import pickle
 import runpy
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
+
+from tfdist.verify.values import PREFIX
 
 SEED = 1
 
@@ -62,6 +64,8 @@ def main(path: str) -> None:
                 options["startup_timeout_seconds"] = 60
             made.append(create_strategy(topology.strategy, **options))
             made.append(all_reduce)
+            on_batch.install()
+            in_loop.install(made[0])
         return made[0]
 
     create_strategy = strategies.create_strategy
@@ -72,30 +76,45 @@ def main(path: str) -> None:
         tf.keras.mixed_precision.set_global_policy("float64")
         tf.keras.mixed_precision.set_global_policy = lambda policy: None
     tf.keras.utils.set_random_seed(SEED)
+    from tfdist.verify.loops import LoopRecorder
+    from tfdist.verify.on_batch import BatchRecorder
     from tfdist.verify.recording import Recorder, Verified
 
     replayed = pickle.loads(run.batches.read_bytes()) if run.experiment.replays and run.batches else None
     recorder = Recorder(run, replayed)
     recorder.install()
+    on_batch = BatchRecorder(recorder, steps=run.steps, replayed=replayed)
+    in_loop = LoopRecorder(recorder, steps=run.steps)
     try:
         execute(run.command)
-    except Verified:
-        if not made:
-            print(
-                "tfdist verify: expected the program to call tfdist.create_strategy, received a model without it; "
-                "make the model in the scope of create_strategy().",
-                file=sys.stderr,
-            )
-            sys.exit(3)
-        rank = worker_index(made[0])
-        recorder.record.config["all_reduce"] = repr(made[1])
-        write(run.folder / f"record-{rank}.pickle", recorder.record)
-        if recorder.batches:
-            write(run.folder / "batches.pickle", recorder.batches)
-        sys.stdout.flush()
-        # Collectives of other workers may still be running; the process ends at once, without waiting for threads.
-        os._exit(0)
-    print("tfdist verify: expected the program to call fit, received a program that did not.", file=sys.stderr)
+    except (Verified, SystemExit) as end:
+        if isinstance(end, SystemExit) and end.code:
+            raise
+    on_batch.finish()
+    in_loop.finish()
+    if not recorder.record.logs:
+        refuse(
+            "expected the program to train with fit, train_on_batch or strategy.run, received a program without a "
+            "training step."
+        )
+    if not made:
+        refuse(
+            "expected the program to call tfdist.create_strategy, received a model without it; make the model in the "
+            "scope of create_strategy()."
+        )
+    rank = worker_index(made[0])
+    recorder.record.config["all_reduce"] = repr(made[1])
+    write(run.folder / f"record-{rank}.pickle", recorder.record)
+    if recorder.batches:
+        write(run.folder / "batches.pickle", recorder.batches)
+    sys.stdout.flush()
+    # Collectives of other workers may still be running; the process ends at once, without waiting for threads.
+    os._exit(0)
+
+
+def refuse(sentence: str) -> NoReturn:
+    """Ends the process with a sentence that `tfdist verify` shows."""
+    print(f"{PREFIX} {sentence}", file=sys.stderr)
     sys.exit(3)
 
 

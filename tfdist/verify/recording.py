@@ -37,14 +37,17 @@ class Recorder:
     Attributes:
         record: what has been recorded so far.
         batches: the data of each step, structures of arrays, on one device.
+        is_driven: whether Keras drives the steps, in `fit` or `train_on_batch`.
     """
 
     def __init__(self, run: Run, replayed: list[Any] | None = None) -> None:
         self.record = Record()
         self.batches: list[Any] = []
+        self.is_driven = False
         self._run, self._replayed = run, replayed
         self._lock = threading.Lock()
         self._steps_of_replica: dict[int, int] = {}
+        self._first_batches: dict[int, int] = {}
         logging.getLogger("tfdist").addHandler(_Lines(self.record.lines))
 
     def install(self) -> None:
@@ -63,14 +66,14 @@ class Recorder:
             if recorder._replayed is not None:
                 given = {name: given[name] for name in ("epochs", "callbacks") if name in given}
                 given["x"] = recorder._dataset()
-            recorder._prepare(model)
+            recorder.begin(model)
             callbacks = [*(given.pop("callbacks", None) or []), _StepRecorder(recorder)]
             for name in ("validation_data", "validation_steps", "validation_freq"):
                 given.pop(name, None)
             with contextlib.suppress(_Enough):
                 stock(model, **{**given, "callbacks": callbacks, "verbose": 0})
             recorder._evaluate(model, given)
-            recorder._look_at(model)
+            recorder.look_at(model)
             raise Verified
 
         return fit
@@ -84,12 +87,42 @@ class Recorder:
         )
         return tf.data.Dataset.from_generator(lambda: iter(self._replayed or []), output_signature=signature)
 
-    def _prepare(self, model: Any) -> None:
+    def begin(self, model: Any, *, number: int = 1) -> None:
+        """Changes a model for the experiment and records its settings; call it before its first step.
+
+        Args:
+            model: the model.
+            number: number of the model in a program that trains several models, from 1.
+        """
+        if not self.is_driven:
+            # Rows that the program has evaluated before are no training steps.
+            self.record.rows.clear()
+            self._steps_of_replica.clear()
+        self.is_driven = True
         if self._run.experiment.removes_noise:
             remove_noise(model)
-        self.record.initial = weights_of(model)
-        if self._run.perturbation:
-            rng = np.random.default_rng(0)
+        self.begin_weights(model)
+        config = config_of(model)
+        self.record.config |= (
+            {f"{name} of model {number}": value for name, value in config.items()} if number > 1 else config
+        )
+        self._first_batches[id(model)] = len(self.batches)
+        stock = model.train_step
+
+        @functools.wraps(stock)
+        def train_step(data: Any) -> Any:
+            self.note(data)
+            return stock(data)
+
+        # object.__setattr__, because the model's own __setattr__ would track the function.
+        object.__setattr__(model, "train_step", train_step)
+
+    def begin_weights(self, model: Any) -> None:
+        """Records the initial weights and then perturbs them, unless the model has none yet or this has been done."""
+        new = {name: value for name, value in weights_of(model).items() if name not in self.record.initial}
+        self.record.initial |= new
+        if self._run.perturbation and new:
+            rng = np.random.default_rng(self._run.perturbation_seed)
             model.set_weights(
                 [
                     value * (1 + self._run.perturbation * rng.choice([-1, 1], size=np.shape(value)))
@@ -98,19 +131,14 @@ class Recorder:
                     for value in model.get_weights()
                 ]
             )
-        self.record.config = config_of(model)
-        stock = model.train_step
 
-        @functools.wraps(stock)
-        def train_step(data: Any) -> Any:
-            self._note(data)
-            return stock(data)
+    def note(self, data: Any, *, keeps: bool = True) -> None:
+        """Adds the rows of a replica to the record, when the step runs.
 
-        # object.__setattr__, because the model's own __setattr__ would track the function.
-        object.__setattr__(model, "train_step", train_step)
-
-    def _note(self, data: Any) -> None:
-        """Adds the rows of a replica to the record, when the step runs."""
+        Args:
+            data: a structure of tensors, in replica context.
+            keeps: whether one device keeps the batch, so that other runs can replay it.
+        """
         replica = int(tf.get_static_value(tf.distribute.get_replica_context().replica_id_in_sync_group) or 0)
         # The structure keeps None, such as missing sample weights.
         leaves = [value for value in tf.nest.flatten(data) if value is not None]
@@ -122,7 +150,7 @@ class Recorder:
                 while len(self.record.rows) <= step:
                     self.record.rows.append([])
                 self.record.rows[step].append(fingerprints(arrays))
-                if self._run.topology.strategy == "one_device":
+                if keeps and self._run.topology.strategy == "one_device":
                     values = iter(arrays)
                     self.batches.append(
                         tf.nest.map_structure(lambda value: None if value is None else next(values), data)
@@ -136,26 +164,36 @@ class Recorder:
         data = {name: given[name] for name in ("x", "y", "batch_size", "sample_weight") if name in given}
         if inspect.isgenerator(data.get("x")) or isinstance(data.get("x"), tf.data.Iterator):
             return
-        logs = model.evaluate(**data, steps=self._run.steps, verbose=0, return_dict=True)
-        self.record.evaluated = numbers_in(logs)
+        # A program that does not call `evaluate` may have a model without a loss or a test_step.
+        with contextlib.suppress(Exception):
+            logs = model.evaluate(**data, steps=self._run.steps, verbose=0, return_dict=True)
+            self.record.evaluated = numbers_in(logs)
 
-    def _look_at(self, model: Any) -> None:
-        self.record.batch_normalizations = replica_normalizations(model)
-        self.record.noisy = noisy_layers(model)
-        if self.batches:
-            self.record.mixing = mixing_layers(model, self.batches[0])
+    def look_at(self, model: Any) -> None:
+        """Records the layers of a model that can be the cause of a difference; call it after its last step."""
+        self.record.batch_normalizations += replica_normalizations(model)
+        self.record.noisy += noisy_layers(model)
+        first = self._first_batches[id(model)]
+        if first < len(self.batches):
+            self.record.mixing += mixing_layers(model, self.batches[first])
 
-    def step(self, model: Any, logs: dict[str, Any]) -> None:
+    def add_step(self, model: Any, logs: dict[str, Any]) -> None:
         """Records the weights and logs after a step.
 
         Args:
             model: the model.
             logs: losses and metrics so far.
         """
-        self.record.weights.append(weights_of(model))
-        self.record.logs.append(numbers_in(logs))
-        if len(self.record.logs) >= self._run.steps:
-            raise _Enough
+        self.add_values(weights_of(model), numbers_in(logs))
+
+    def add_values(self, weights: dict[str, np.ndarray], logs: dict[str, float]) -> None:
+        """Records the weights after a step, and its losses and metrics."""
+        self.record.weights.append(weights)
+        self.record.logs.append(logs)
+
+    def has_enough(self) -> bool:
+        """Returns whether all steps of `fit` have been recorded."""
+        return len(self.record.logs) >= self._run.steps
 
 
 class _Lines(logging.Handler):
@@ -172,8 +210,14 @@ class _StepRecorder(keras().callbacks.Callback):  # type: ignore[misc]
         super().__init__()
         self._recorder = recorder
 
+    def on_train_begin(self, logs: Any = None) -> None:
+        # Some models are built by `fit`.
+        self._recorder.begin_weights(self.model)
+
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        self._recorder.step(self.model, logs or {})
+        self._recorder.add_step(self.model, logs or {})
+        if self._recorder.has_enough():
+            raise _Enough
 
 
 def weights_of(model: Any) -> dict[str, np.ndarray]:

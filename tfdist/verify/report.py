@@ -9,6 +9,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from tfdist.verify.causes import Cause
+from tfdist.verify.values import PREFIX
 from tfdist.verify.verification import Verdict, Verification
 
 _SHOWN = 5
@@ -23,6 +25,8 @@ def verdict_text(verdict: Verdict) -> str:
     if verdict.comparison is None:
         return f"failed: {verdict.error}"
     largest = verdict.comparison.largest
+    if verdict.is_equal and verdict.causes:
+        return f"equal but for rounding ({largest:.0e})"
     if verdict.is_equal:
         return f"equal to {largest:.0e}" if largest else "equal, bit for bit"
     return "differs" if math.isinf(largest) else f"differs by {largest:.1e}"
@@ -53,13 +57,16 @@ def print_report(verification: Verification, console: Console | None = None) -> 
     """
     console = console or Console(highlight=False)
     if verification.error:
-        console.print(f"tfdist verify: the program failed on one device: {verification.error}", markup=False)
+        console.print(verification.output, markup=False, soft_wrap=True)
+        reason = verification.error.removeprefix(PREFIX).strip()
+        console.print(f"{PREFIX} the program failed on one device: {reason}", markup=False, soft_wrap=True)
         return
     if verification.reason:
         console.print(
             f"The program cannot run in float64 ({verification.reason}), so it ran in float32; the bounds are ten "
             "times the effect of a relative change of 1e-7 of the initial weights.",
             markup=False,
+            soft_wrap=True,
         )
     steps = f"{verification.steps} {'step' if verification.steps == 1 else 'steps'}"
     table = Table(title=f"tfdist verify: {steps} in {verification.floatx}, compared with one device")
@@ -74,14 +81,33 @@ def print_report(verification: Verification, console: Console | None = None) -> 
             ", ".join(cause.name for cause in verdict.causes),
         )
     console.print(table, markup=False)
+    for line in details(verification):
+        console.print(line, markup=False, soft_wrap=True)
+
+
+def details(verification: Verification) -> list[str]:
+    """Returns lines with all differences of each topology, and with each cause and the topologies that have it.
+
+    Args:
+        verification: the result.
+    """
+    lines: list[str] = []
+    of_cause: dict[Cause, list[Verdict]] = {}
     for verdict in verification.verdicts:
+        for cause in verdict.causes:
+            of_cause.setdefault(cause, []).append(verdict)
         if not verdict.is_equal:
-            console.print(f"\n{verdict.topology}: {verdict_text(verdict)}", markup=False, soft_wrap=True)
-            for line in differences_text(verdict):
-                console.print(f"  {line}", markup=False, soft_wrap=True)
-            for cause in verdict.causes:
-                proof = "without it the numbers are equal" if cause.is_proven else "not proven by an experiment"
-                console.print(f"  cause, {cause.name}: {cause.text} ({proof})", markup=False, soft_wrap=True)
+            lines += ["", f"{verdict.topology}: {verdict_text(verdict)}"]
+            lines += [f"  {line}" for line in [*differences_text(verdict), *verdict.output.splitlines()]]
+    for cause, verdicts in of_cause.items():
+        lines += [
+            "",
+            f"cause on {', '.join(verdict.topology for verdict in verdicts)}: {cause.name}",
+            f"  {cause.text}",
+        ]
+        if not all(verdict.is_equal for verdict in verdicts):
+            lines[-1] += " (confirmed)" if cause.is_proven else " (probable)"
+    return lines
 
 
 def as_json(verification: Verification) -> str:

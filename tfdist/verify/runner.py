@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import io
 import pickle
+import re
 import sys
 import tempfile
 from pathlib import Path
 
 from tfdist.launch import LaunchSpec, launch
-from tfdist.verify.values import Record, Result, Run
+from tfdist.verify.values import PREFIX, Record, Result, Run
+
+# The launcher's exit codes after SIGINT and SIGTERM, which it has passed on to the processes.
+_INTERRUPTED, _TERMINATED = 130, 143
+_TIMEOUT = 124
+
+_OF_TENSORFLOW = re.compile(
+    r"(\[[^]]*\] )?([0-9]{4}-[0-9]{2}-[0-9]{2} .*: [IWE] |[IWE]0000 |WARNING: All log|To enable the foll)"
+)
 
 
 def run_program(run: Run, *, python: str = sys.executable, timeout_seconds: float = 600.0) -> Result:
@@ -32,11 +41,25 @@ def run_program(run: Run, *, python: str = sys.executable, timeout_seconds: floa
         env={"CUDA_VISIBLE_DEVICES": "-1"},
     )
     ended = launch(spec, out=lines, err=lines)
+    if ended.exit_code in (_INTERRUPTED, _TERMINATED):
+        raise KeyboardInterrupt
     paths = sorted(run.folder.glob("record-*.pickle"))
     if ended.exit_code or len(paths) != run.topology.workers:
-        return Result(error=reason_in(lines.getvalue(), exit_code=ended.exit_code))
+        text = lines.getvalue()
+        return Result(error=reason_in(text, exit_code=ended.exit_code), output=last_lines(text))
     records: list[Record] = [pickle.loads(path.read_bytes()) for path in paths]
     return Result(records=tuple(records))
+
+
+def last_lines(text: str, *, count: int = 20) -> str:
+    """Returns the last lines of a log, without those of the launcher and of TensorFlow's own log.
+
+    Args:
+        text: the lines of all processes.
+        count: number of lines.
+    """
+    lines = [line for line in text.splitlines() if not line.startswith("tfdist launch:")]
+    return "\n".join([line for line in lines if not _OF_TENSORFLOW.match(line)][-count:])
 
 
 def reason_in(text: str, *, exit_code: int) -> str:
@@ -53,14 +76,15 @@ def reason_in(text: str, *, exit_code: int) -> str:
     """
     lines = [line.partition("] ")[2] or line for line in text.splitlines() if line.strip()]
     lines = [line for line in lines if not line.startswith("tfdist launch:")]
-    if exit_code == 124:
+    if exit_code == _TIMEOUT:
         return "it did not end in time"
     for line in reversed(lines):
-        head = line.partition(":")[0]
-        if (head.isidentifier() and head.endswith(("Error", "Exception", "Interrupt"))) or line.startswith(
-            "tfdist verify:"
-        ):
+        head, colon, rest = line.strip().partition(":")
+        if line.startswith(PREFIX):
             return line.strip()
+        if head.replace(".", "").isidentifier() and head.endswith(("Error", "Exception", "Interrupt")):
+            # TensorFlow's errors are named with their module.
+            return f"{head.rpartition('.')[2]}{colon}{rest}"
     return lines[-1].strip() if lines else "it wrote nothing"
 
 

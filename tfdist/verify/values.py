@@ -8,6 +8,9 @@ from typing import Any
 
 import numpy as np
 
+# Starts the sentence of a process that refuses a program, and each line about what is running.
+PREFIX = "tfdist verify:"
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Topology:
@@ -91,6 +94,7 @@ class Run:
         floatx: "float64" or "float32".
         experiment: changes to the program.
         perturbation: relative size of random changes to the initial weights.
+        perturbation_seed: seed of these changes.
         batches: file with the batches of one device, for an experiment that replays them.
     """
 
@@ -101,6 +105,7 @@ class Run:
     floatx: str = "float64"
     experiment: Experiment = AS_IT_IS
     perturbation: float = 0.0
+    perturbation_seed: int = 0
     batches: Path | None = None
 
 
@@ -119,6 +124,7 @@ class Record:
         mixing: names of layers whose output for a row depends on other rows.
         config: optimizer, loss and other settings that have to be equal everywhere, as text.
         lines: what tfdist has logged.
+        is_loop: whether the program trains in a loop of its own with strategy.run.
     """
 
     initial: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
@@ -131,6 +137,7 @@ class Record:
     mixing: list[str] = dataclasses.field(default_factory=list)
     config: dict[str, Any] = dataclasses.field(default_factory=dict)
     lines: list[str] = dataclasses.field(default_factory=list)
+    is_loop: bool = False
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -139,8 +146,10 @@ class Result:
 
     Attributes:
         records: the record of each process; empty if the run failed.
-        error: the last lines of the process that failed.
+        error: why the run failed, in one line; "" if it did not.
+        output: the last lines that its processes have written.
     """
 
     records: tuple[Record, ...] = ()
     error: str = ""
+    output: str = ""

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import shutil
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TypeAlias
 
-from tfdist.verify.causes import Cause, candidates, find_causes, leftover_of, settings_that_differ
+from tfdist.verify.causes import ROUNDING, Cause, candidates, find_causes, leftover_of, settings_that_differ
 from tfdist.verify.compare import Comparison, bounds_of, compare, rows_differ
 from tfdist.verify.runner import run_program, scratch_folder
-from tfdist.verify.values import AS_IT_IS, ONE_DEVICE, Experiment, Record, Result, Run, Topology
+from tfdist.verify.values import AS_IT_IS, ONE_DEVICE, PREFIX, Experiment, Record, Result, Run, Topology
 
 # Sums in another order change the last digits.
 BOUNDS = {"float64": 1e-10, "float32": 1e-5}
-_PERTURBATION = 1e-7
+_PERTURBATIONS = {"float64": 1e-13, "float32": 1e-7}
+_PERTURBED_RUNS = 2
+# Larger differences are seldom the effect of rounding in float64, so that other causes are tried first.
+_LARGEST_ROUNDING = 1e-2
 
 Bounds: TypeAlias = dict[tuple[str, str], list[float]]
 
@@ -27,14 +32,16 @@ class Verdict:
     Attributes:
         topology: name of the topology.
         comparison: the differences; None if the program failed on the topology.
-        causes: the likely causes of the differences.
+        causes: the likely causes of the differences; for equal numbers, the cause of differences above the bound.
         error: why the program failed; "" if it did not.
+        output: the last lines that the program has written, if it failed.
     """
 
     topology: str
     comparison: Comparison | None
     causes: tuple[Cause, ...] = ()
     error: str = ""
+    output: str = ""
 
     @property
     def is_equal(self) -> bool:
@@ -44,7 +51,7 @@ class Verdict:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Verification:
-    """The result of `tfdist verify`.
+    """The result of `tfdist verify`, which is true if every topology computes the numbers of one device.
 
     Attributes:
         verdicts: the verdict for each topology.
@@ -52,6 +59,12 @@ class Verification:
         floatx: "float64", or "float32" for a program that cannot run in float64.
         reason: why float64 was not possible.
         error: why the program failed on one device; "" if it did not.
+        output: the last lines that the program has written, if it failed on one device.
+
+    Example:
+        >>> from tfdist.verify import Verification
+        >>> bool(Verification(steps=5)), bool(Verification(error="ValueError: no data"))
+        (True, False)
     """
 
     verdicts: tuple[Verdict, ...] = ()
@@ -59,11 +72,15 @@ class Verification:
     floatx: str = "float64"
     reason: str = ""
     error: str = ""
+    output: str = ""
 
     @property
     def is_equal(self) -> bool:
         """Whether every topology computes the numbers of one device."""
         return not self.error and all(verdict.is_equal for verdict in self.verdicts)
+
+    def __bool__(self) -> bool:
+        return self.is_equal
 
     @property
     def exit_code(self) -> int:
@@ -82,6 +99,7 @@ class Verifier:
         python: Python interpreter of the program.
         timeout_seconds: time limit of each run.
         say: takes a line about what is running.
+        folder: folder for the records, which is removed after the verification; None makes a folder.
     """
 
     def __init__(
@@ -92,13 +110,15 @@ class Verifier:
         python: str = sys.executable,
         timeout_seconds: float = 600.0,
         say: Callable[[str], None] = lambda line: None,
+        folder: Path | None = None,
     ) -> None:
         self._command, self._steps, self._python = tuple(command), steps, python
         self._timeout_seconds, self._say = timeout_seconds, say
-        self._folder = scratch_folder()
+        self._folder = folder or scratch_folder()
         self._floatx = "float64"
         self._number = 0
-        self._oracles: dict[Experiment, tuple[Record, Bounds] | None] = {}
+        self._oracles: dict[Experiment, Record | None] = {}
+        self._perturbed: dict[Experiment, Bounds] = {}
 
     def verify(self, others: Sequence[Topology]) -> Verification:
         """Compares topologies with one device.
@@ -114,12 +134,12 @@ class Verifier:
     def _verify(self, others: Sequence[Topology]) -> Verification:
         result = self._run(ONE_DEVICE, AS_IT_IS)
         reason = ""
-        if result.error and not result.error.startswith("tfdist verify:"):
+        if result.error and not result.error.startswith(PREFIX):
             reason, self._floatx = result.error, "float32"
             result = self._run(ONE_DEVICE, AS_IT_IS)
         if result.error:
-            return Verification(error=result.error)
-        self._oracles[AS_IT_IS] = (result.records[0], self._bounds(result.records[0], AS_IT_IS))
+            return Verification(error=result.error, output=result.output)
+        self._oracles[AS_IT_IS] = result.records[0]
         verdicts: list[Verdict] = []
         for topology in others:
             names = [cause.name for verdict in verdicts[-1:] for cause in verdict.causes]
@@ -130,55 +150,90 @@ class Verifier:
     def _verdict(self, topology: Topology, expected: Record, names: list[str]) -> Verdict:
         result = self._run(topology, AS_IT_IS)
         if result.error:
-            return Verdict(topology=topology.name, comparison=None, error=result.error)
+            return Verdict(topology=topology.name, comparison=None, error=result.error, output=result.output)
         comparison = self._compare(result, AS_IT_IS)
         if comparison is None or comparison.is_equal:
-            return Verdict(topology=topology.name, comparison=comparison)
+            return self._equal(topology, comparison)
         settings = settings_that_differ(expected, result.records)
         if settings:
             causes = [leftover_of(expected, result.records, settings)]
         else:
+            data = rows_differ(result, expected)
+            leftover = leftover_of(expected, result.records, settings, data=data)
             causes = find_causes(
-                candidates(expected, result.records, data=rows_differ(result, expected)),
+                candidates(expected, result.records, data=data),
                 lambda experiment: self._is_equal(topology, experiment),
-                leftover_of(expected, result.records, settings),
+                leftover,
                 expected=names,
             )
+            if causes == [leftover]:
+                rounded = self._compare(result, AS_IT_IS, largest_rounding=math.inf)
+                if rounded is not None and rounded.is_equal:
+                    return self._equal(topology, rounded)
         return Verdict(topology=topology.name, comparison=comparison, causes=tuple(causes))
+
+    def _equal(self, topology: Topology, comparison: Comparison | None) -> Verdict:
+        is_rounded = self._floatx == "float64" and comparison is not None and comparison.largest > BOUNDS["float64"]
+        return Verdict(topology=topology.name, comparison=comparison, causes=(ROUNDING,) if is_rounded else ())
 
     def _is_equal(self, topology: Topology, experiment: Experiment) -> bool:
         result = self._run(topology, experiment)
         comparison = None if result.error else self._compare(result, experiment)
         return comparison is not None and comparison.is_equal
 
-    def _compare(self, result: Result, experiment: Experiment) -> Comparison | None:
-        # The rule for losses, the replayed batches and the compression change nothing on one device.
-        oracle = self._oracle(dataclasses.replace(experiment, loss=None, replays=False, uncompressed=False))
-        if oracle is None:
-            return None
-        return compare(result, oracle[0], bound=BOUNDS[self._floatx], bounds=oracle[1])
+    def _compare(
+        self, result: Result, experiment: Experiment, *, largest_rounding: float = _LARGEST_ROUNDING
+    ) -> Comparison | None:
+        """Returns the comparison with one device; None if the program failed there.
 
-    def _oracle(self, experiment: Experiment) -> tuple[Record, Bounds] | None:
-        """Returns the record and the bounds of one device; None if the program failed."""
+        Args:
+            result: the run to compare.
+            experiment: its changes to the program.
+            largest_rounding: size up to which a difference in float64 is compared with the effect of rounding.
+        """
+        # The rule for losses, the replayed batches and the compression change nothing on one device.
+        experiment = dataclasses.replace(experiment, loss=None, replays=False, uncompressed=False)
+        expected = self._oracle(experiment)
+        if expected is None:
+            return None
+        comparison = compare(result, expected, bound=BOUNDS[self._floatx])
+        if comparison.is_equal or (self._floatx == "float64" and comparison.largest > largest_rounding):
+            return comparison
+        bounds = self._bounds(expected, experiment)
+        return compare(result, expected, bound=BOUNDS[self._floatx], bounds=bounds)
+
+    def _oracle(self, experiment: Experiment) -> Record | None:
+        """Returns the record of one device; None if the program failed."""
         if experiment not in self._oracles:
             result = self._run(ONE_DEVICE, experiment)
-            record = result.records[0] if result.records else None
-            self._oracles[experiment] = (record, self._bounds(record, experiment)) if record else None
+            self._oracles[experiment] = result.records[0] if result.records else None
         return self._oracles[experiment]
 
     def _bounds(self, record: Record, experiment: Experiment) -> Bounds:
-        """Returns bounds for float32: what a tiny change of the initial weights does to each value."""
-        if self._floatx == "float64":
-            return {}
-        other = self._run(ONE_DEVICE, experiment, perturbation=_PERTURBATION)
-        return bounds_of(record, other.records[0]) if other.records else {}
+        """Returns bounds from tiny changes of the initial weights, which change each value as rounding does."""
+        if experiment not in self._perturbed:
+            runs = [
+                self._run(ONE_DEVICE, experiment, perturbation=_PERTURBATIONS[self._floatx], perturbation_seed=seed)
+                for seed in range(_PERTURBED_RUNS)
+            ]
+            self._perturbed[experiment] = bounds_of(record, *(one.records[0] for one in runs if one.records))
+        return self._perturbed[experiment]
 
-    def _run(self, topology: Topology, experiment: Experiment, *, perturbation: float = 0.0) -> Result:
+    def _run(
+        self,
+        topology: Topology,
+        experiment: Experiment,
+        *,
+        perturbation: float = 0.0,
+        perturbation_seed: int = 0,
+    ) -> Result:
         changes = ", ".join(
             f"{field.name}={getattr(experiment, field.name)}"
             for field in dataclasses.fields(experiment)
             if getattr(experiment, field.name) != getattr(AS_IT_IS, field.name)
         )
+        if perturbation:
+            changes += f"{', ' if changes else ''}initial weights changed by {perturbation:g}"
         self._say(f"{topology.name}, {self._floatx}{f', {changes}' if changes else ''}")
         self._number += 1
         folder = self._folder / str(self._number)
@@ -191,9 +246,11 @@ class Verifier:
             floatx=self._floatx,
             experiment=experiment,
             perturbation=perturbation,
+            perturbation_seed=perturbation_seed,
             batches=batches,
         )
         result = run_program(run, python=self._python, timeout_seconds=self._timeout_seconds)
-        if topology is ONE_DEVICE and result.records and not batches.exists():
+        # A program with a loop of its own writes no batches.
+        if topology is ONE_DEVICE and not batches.exists() and (folder / "batches.pickle").exists():
             (folder / "batches.pickle").rename(batches)
         return result

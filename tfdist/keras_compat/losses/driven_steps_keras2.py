@@ -6,15 +6,18 @@ model's train_step and test_step are replaced.
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 
 from tfdist.keras_compat.losses.global_batch import global_batch
+from tfdist.keras_compat.losses.not_finite import LossWatch, watch_losses
 from tfdist.keras_compat.losses.rule import StepRule, rule_for
 from tfdist.keras_compat.losses.weighting import part_of_global
 from tfdist.keras_compat.mend import patch_method
+from tfdist.keras_compat.version import keras_in_use
 
 
 def drive_steps(model_class: Any) -> None:
@@ -23,6 +26,7 @@ def drive_steps(model_class: Any) -> None:
     Args:
         model_class: Keras 2's Model.
     """
+    watch_losses(model_class, dict.fromkeys(_loss_scale_optimizers(), "get_scaled_loss"))
     for kind in ("train", "test"):
         patch_method(model_class, f"make_{kind}_function", _driven(kind))
 
@@ -45,6 +49,22 @@ def _driven(kind: str) -> Callable[[Callable], Callable]:
     return replace
 
 
+def _loss_scale_optimizers() -> list[Any]:
+    root = keras_in_use().engine.rsplit(".", 1)[0]
+    module: Any = importlib.import_module(f"{root}.mixed_precision.loss_scale_optimizer")
+    return [module.LossScaleOptimizer, module.LossScaleOptimizerV3]
+
+
+def _can_report(model: Any) -> bool:
+    """Returns whether a step of the model can call Python, which XLA and remote workers cannot."""
+    local = (
+        tf.distribute.MirroredStrategy,
+        tf.distribute.MultiWorkerMirroredStrategy,
+        tf.distribute.experimental.CentralStorageStrategy,
+    )
+    return isinstance(model.distribute_strategy, local) and not model.jit_compile
+
+
 class DrivenFunction:
     """The train or test function of a model on several replicas.
 
@@ -60,6 +80,12 @@ class DrivenFunction:
         self._rule = rule_for(model, self._step)
         self._function = make()
         self._is_traced = False
+        self._watch = LossWatch(model.distribute_strategy) if kind == "train" and _can_report(model) else None
+
+    def begin(self) -> None:
+        """Begins a fit: a loss that is not finite is reported again."""
+        if self._watch is not None:
+            self._watch.begin()
 
     def __call__(self, iterator: Any) -> Any:
         """Runs the steps of one call and returns the logs of the last step.
@@ -68,7 +94,7 @@ class DrivenFunction:
             ValueError: if the program begins to divide its losses for all replicas after the first trace.
         """
         own = vars(self._model).get(self._step)
-        step = DrivenStep(self._model, getattr(self._model, self._step), self._rule)
+        step = DrivenStep(self._model, getattr(self._model, self._step), self._rule, self._watch)
         # object.__setattr__, because the model's own __setattr__ would track the step.
         object.__setattr__(self._model, self._step, step)
         try:
@@ -79,6 +105,8 @@ class DrivenFunction:
             vars(self._model).pop(self._step, None)
             if own is not None:
                 object.__setattr__(self._model, self._step, own)
+            if self._watch is not None:
+                self._watch.report()
         self._rule.refuse_change()
         return logs
 
@@ -97,15 +125,16 @@ class DrivenStep:
         model: the Keras model.
         step: the step of the model.
         rule: rule of the step.
+        watch: looks at the losses of the step; None for a test_step.
     """
 
-    def __init__(self, model: Any, step: Callable[[Any], Any], rule: StepRule) -> None:
-        self._model, self._step, self._rule = model, step, rule
+    def __init__(self, model: Any, step: Callable[[Any], Any], rule: StepRule, watch: LossWatch | None = None) -> None:
+        self._model, self._step, self._rule, self._watch = model, step, rule, watch
 
     def __call__(self, data: Any) -> Any:
         """Runs the step of a replica."""
         with global_batch(data, self._rule) as batch:
-            logs = self._step(data)
+            logs = self._logs_watched(data)
             if not isinstance(logs, dict) or self._model.distribute_reduction_method not in ("auto", "sum"):
                 return logs
             results = {id(getattr(metric, "_call_result", None)) for metric in self._model.metrics}
@@ -118,6 +147,15 @@ class DrivenStep:
                 else value
                 for name, value in logs.items()
             }
+
+    def _logs_watched(self, data: Any) -> Any:
+        if self._watch is None:
+            return self._step(data)
+        with self._watch.step() as losses:
+            logs = self._step(data)
+            # Keras increases the counter after the step.
+            self._watch.look(losses, logs, tf.convert_to_tensor(self._model._train_counter) + 1)
+        return logs
 
 
 def _is_scalar(value: Any) -> bool:

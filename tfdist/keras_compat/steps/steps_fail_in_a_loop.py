@@ -26,6 +26,7 @@ import tensorflow as tf
 
 from tfdist.allreduce import sum_gradients
 from tfdist.keras_compat.losses.global_batch import global_batch
+from tfdist.keras_compat.losses.not_finite import LossWatch, watch_losses
 from tfdist.keras_compat.losses.rule import rule_for
 from tfdist.keras_compat.mend import Mend
 from tfdist.keras_compat.steps.batch_of_replicas import batch_of_replicas
@@ -69,6 +70,17 @@ class ReplicaSteps:
         self._rule = rule_for(model, step_function.__name__)
         self._on_data = run(self._one_step, self._rule)
         self._on_iterator = run(self._eager_steps if model.run_eagerly else self._steps, self._rule)
+        self._is_train_step = step_function.__name__ != "test_step"
+        self._watch = LossWatch(self._strategy)
+        with tf.device("CPU:0"):
+            self._step = tf.Variable(
+                0, trainable=False, dtype=tf.int64, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA
+            )
+
+    def begin(self) -> None:
+        """Begins a fit: steps are counted from 1, and a loss that is not finite is reported again."""
+        self._watch.begin()
+        self._step.assign(0)
 
     def __call__(self, iterator: Any) -> Any:
         """Runs the steps of one call and returns the logs of the last step.
@@ -77,6 +89,12 @@ class ReplicaSteps:
             tf.errors.OutOfRangeError: if there is no data left, with an iterator of tf.data.
             StopIteration: if there is no data left, with run_eagerly=True.
         """
+        try:
+            return self._call(iterator)
+        finally:
+            self._watch.report()
+
+    def _call(self, iterator: Any) -> Any:
         if isinstance(iterator, (tf.data.Iterator, tf.distribute.DistributedIterator)):
             return self._on_iterator(iterator)
         logs = None
@@ -87,15 +105,21 @@ class ReplicaSteps:
     def _run(self, data: Any) -> Any:
         """Runs one step, in cross-replica context, and returns its logs."""
         if tf.executing_eagerly():
-            return self._logs(*self._strategy.run(self._replica_step, args=(data,)))
+            return self._logs(*self._strategy.run(self._replica_step, args=(data, self._next_step())))
         local = [part for value in tf.nest.flatten(data) for part in self._strategy.experimental_local_results(value)]
         parts = [p for part in local for p in tf.nest.flatten(part, expand_composites=True) if tf.is_tensor(p)]
         with tf.control_dependencies(parts):
-            return self._logs(*self._strategy.run(self._replica_step, args=(data,)))
+            return self._logs(*self._strategy.run(self._replica_step, args=(data, self._next_step())))
 
-    def _replica_step(self, data: Any) -> tuple[Any, Any]:
-        with global_batch(data, self._rule):
-            return self._logs_and_totals(self._step_function(data))
+    def _next_step(self) -> tf.Tensor:
+        return tf.convert_to_tensor(self._step.assign_add(1))
+
+    def _replica_step(self, data: Any, step: tf.Tensor) -> tuple[Any, Any]:
+        with global_batch(data, self._rule), self._watch.step() as losses:
+            logs = self._step_function(data)
+            if self._is_train_step:
+                self._watch.look(losses, logs, step)
+            return self._logs_and_totals(logs)
 
     def _logs_and_totals(self, logs: Any) -> tuple[Any, Any]:
         if not isinstance(logs, dict):
@@ -104,7 +128,7 @@ class ReplicaSteps:
         # TensorFlow places the sum on the device of its operand. Only the result of tf.identity has a device, the
         # value of a variable has none.
         metrics = [tf.identity(variable.value) for variable in self._summed_variables()]
-        of_metrics = set(logs) == set(self._model.get_metrics_result())
+        of_metrics = self._are_results(logs, self._model.get_metrics_result())
         return logs, sum_gradients([*metrics, *([] if of_metrics else parts_of_scalars(logs))])
 
     def _summed_variables(self) -> list[Any]:
@@ -124,8 +148,7 @@ class ReplicaSteps:
         mapping = list(zip(summed, totals[: len(summed)], strict=True))
         with StatelessScope(state_mapping=mapping) if mapping else contextlib.nullcontext():
             results = self._model.get_metrics_result()
-        # If the names are equal, the logs are results of metrics, as in Keras's _get_metrics_result_or_logs.
-        if set(results) == set(logs):
+        if self._are_results(first, results):
             return {name: results[name] for name in logs}
         found = {
             **dict(zip(scalars_of(first), totals[len(summed) :], strict=True)),
@@ -135,6 +158,10 @@ class ReplicaSteps:
         if others:
             found |= trainer.reduce_per_replica(others, self._strategy, "auto")
         return {name: found[name] for name in logs}
+
+    def _are_results(self, logs: dict[str, Any], results: dict[str, Any]) -> bool:
+        """Returns whether logs with the names of the metrics are their results, and no other values of these names."""
+        return set(logs) == set(results) and bool(results_in(logs, self._model, results))
 
     def _steps(self, iterator: Any) -> Any:
         logs = self._one_step(iterator.get_next())
@@ -180,7 +207,9 @@ def _make_function(stock: Callable) -> Callable:
 
 def _apply() -> None:
     from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
+    from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
 
+    watch_losses(TensorFlowTrainer, {LossScaleOptimizer: "scale_loss"})
     TensorFlowTrainer._make_function = _make_function(TensorFlowTrainer._make_function)
 
 

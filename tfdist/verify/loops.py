@@ -1,0 +1,146 @@
+"""Records the first steps of a program that trains in a loop of its own with strategy.run."""
+
+from __future__ import annotations
+
+import functools
+import gc
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tfdist.keras_compat.version import keras
+from tfdist.verify.recording import Recorder, Verified
+
+
+class LoopRecorder:
+    """Records a step whenever a call of a tf.function, or of strategy.run, has changed the count of an optimizer.
+
+    Args:
+        recorder: takes the steps.
+        steps: number of steps after which the program ends.
+    """
+
+    def __init__(self, recorder: Recorder, *, steps: int) -> None:
+        self._recorder, self._steps = recorder, steps
+        self._optimizers: list[Any] = []
+        self._counts: list[int] = []
+        self._models: list[Any] = []
+        self._is_inside = False
+
+    def install(self, strategy: Any) -> None:
+        """Patches the optimizers, tf.function and strategy.run; call it after create_strategy."""
+        optimizer_class = keras().optimizers.Optimizer
+        make = optimizer_class.__init__
+
+        @functools.wraps(make)
+        def init(optimizer: Any, *args: Any, **kwargs: Any) -> None:
+            make(optimizer, *args, **kwargs)
+            if all(optimizer is not known for known in self._optimizers):
+                self._optimizers.append(optimizer)
+
+        optimizer_class.__init__ = init
+        function_class: Any = type(tf.function(lambda: None))
+        function_class.__call__ = self._recording(function_class.__call__)
+        run = self._noting_rows(strategy.run)
+        # A loop without tf.function calls strategy.run eagerly.
+        object.__setattr__(strategy, "run", self._recording(run))
+
+    def finish(self) -> None:
+        """Looks at the models after the last step."""
+        if self.has_steps:
+            for model in self._models:
+                self._recorder.look_at(model)
+
+    @property
+    def has_steps(self) -> bool:
+        """Whether the program has trained in a loop of its own."""
+        return self._recorder.record.is_loop
+
+    def _recording(self, stock: Callable) -> Callable:
+        @functools.wraps(stock)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            in_main = threading.current_thread() is threading.main_thread()
+            if self._is_inside or self._recorder.is_driven or not in_main or not tf.executing_eagerly():
+                return stock(*args, **kwargs)
+            self._is_inside = True
+            try:
+                self._prepare()
+                result = stock(*args, **kwargs)
+                self._look_for_a_step(result)
+            finally:
+                self._is_inside = False
+            return result
+
+        return call
+
+    def _noting_rows(self, run: Callable) -> Callable:
+        @functools.wraps(run)
+        def run_noting(fn: Callable, args: Any = (), kwargs: Any = None, options: Any = None) -> Any:
+            if self._recorder.is_driven:
+                return run(fn, args=args, kwargs=kwargs, options=options)
+
+            @functools.wraps(fn)
+            def noting(*own_args: Any, **own_kwargs: Any) -> Any:
+                given = [value for value in tf.nest.flatten((own_args, own_kwargs)) if tf.is_tensor(value)]
+                rows = [value for value in given if value.shape.rank]
+                if rows:
+                    self._recorder.note(rows, keeps=False)
+                return fn(*own_args, **own_kwargs)
+
+            return run(noting, args=args, kwargs=kwargs, options=options)
+
+        return run_noting
+
+    def _prepare(self) -> None:
+        """Changes the models for the experiment, before the first step."""
+        if not self._models and self._optimizers:
+            self._models = _models()
+            for number, model in enumerate(self._models, 1):
+                self._recorder.begin(model, number=number)
+            self._recorder.is_driven = False
+            self._counts = self._counted()
+
+    def _counted(self) -> list[int]:
+        return [int(tf.convert_to_tensor(optimizer.iterations)) for optimizer in self._optimizers]
+
+    def _look_for_a_step(self, result: Any) -> None:
+        counts = self._counted()
+        if not self._models or counts == self._counts:
+            return
+        self._counts = counts
+        self._recorder.record.is_loop = True
+        numbers = [value for value in tf.nest.flatten(result) if isinstance(value, tf.Tensor) and value.shape.rank == 0]
+        self._recorder.add_values(
+            _weights(), {f"result {i + 1}": float(value) for i, value in enumerate(numbers) if value.dtype.is_floating}
+        )
+        if self._recorder.has_enough():
+            raise Verified
+
+
+def _models() -> list[Any]:
+    """Returns all models of the program, by name."""
+    kind = keras().Model
+    return sorted((value for value in gc.get_objects() if _is_a(value, kind)), key=lambda model: model.name)
+
+
+def _is_a(value: object, kind: type) -> bool:
+    # isinstance() would ask lazily imported modules for their class.
+    return issubclass(type(value), kind)
+
+
+def _weights() -> dict[str, np.ndarray]:
+    """Returns the weights of all models by name; each variable once."""
+    found: dict[str, np.ndarray] = {}
+    seen: set[int] = set()
+    for model in _models():
+        for weight in model.weights:
+            if id(weight) not in seen:
+                seen.add(id(weight))
+                name = getattr(weight, "path", None) or weight.name
+                while name in found:
+                    name += "_"
+                found[name] = np.array(tf.convert_to_tensor(weight))
+    return found

@@ -11,7 +11,7 @@ from tests.conftest import Children
 
 Found = dict[str, list[Any]]
 PROGRAMS = {
-    "mirrored": ("sums", "streams", "per_replica", "accumulation", "path", "shared_gradients"),
+    "mirrored": ("sums", "streams", "per_replica", "accumulation", "path", "shared_gradients", "equal_slices"),
     "multi_worker_mirrored": ("streams", "path"),
 }
 

@@ -290,8 +290,26 @@ strategy.run(lambda batch: metric.update_state(tf.reduce_mean(batch)), args=(bat
 outcome(lambda: float(metric.result()))
 """
 
+TWO_STRATEGIES = """
+def total(strategy, shape):
+    def step():
+        return tf.distribute.get_replica_context().all_reduce("SUM", tf.ones(shape))
+
+    return float(tf.reduce_sum(strategy.experimental_local_results(tf.function(lambda: strategy.run(step))())[0]))
+
+
+strategies = [mirrored(), tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])]
+outcome(lambda: [total(strategy, shape) for strategy, shape in zip(strategies, ([2], [3]))])
+"""
+
 # The canaries of defects that Keras 2 and Keras 3 share, or that TensorFlow has.
 COMMON = (
+    Canary(
+        mends=("collectives_shared_by_strategies",),
+        shows="the collectives of a second strategy fail",
+        program=TWO_STRATEGIES,
+        outcome="OUTCOME raised InvalidArgumentError",
+    ),
     Canary(
         mends=("scalars_counted_by_replicas",),
         shows="the mean of a batch has the same weight on each replica, whatever its rows",

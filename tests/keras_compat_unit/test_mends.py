@@ -133,9 +133,9 @@ def test_every_mend_names_its_strategies_versions_issue_and_defect():
 
 
 def needed_by_plain(kind):
-    """Returns the names of the mends that a strategy without all-reduce options needs."""
+    """Returns the names of the mends that a strategy without all-reduce options needs before or after it is made."""
     plain = types.SimpleNamespace()
-    return [one.name for one in MENDS if one.suits(kind, keras_in_use(), plain)]
+    return [one.name for one in MENDS if any(one.suits(kind, keras_in_use(), made) for made in (None, plain))]
 
 
 def test_nothing_is_patched_until_a_strategy_needs_it(children):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from tfdist.strategies import mirrored
@@ -34,11 +35,12 @@ class Losses(keras.callbacks.Callback):
         self.seen.append(float(logs["loss"]))
 
 
-def test_a_loss_with_the_name_of_a_metric_is_the_mean_over_the_global_batch(four_cpus):
+@pytest.mark.parametrize("run_eagerly", [False, True])
+def test_a_loss_with_the_name_of_a_metric_is_the_mean_over_the_global_batch(run_eagerly, four_cpus):
     x = np.random.default_rng(0).normal(size=(27, 4)).astype("float32")
     with mirrored(devices=2).scope():
         model = ReturnsItsLoss()
-        model.compile(optimizer="sgd")
+        model.compile(optimizer="sgd", run_eagerly=run_eagerly)
     losses = Losses()
     model.fit(x, 3 * x[:, :1], batch_size=16, shuffle=False, verbose=0, callbacks=[losses])
     squares = np.square(3 * x[:, :1] - x.sum(axis=1, keepdims=True))

@@ -8,6 +8,7 @@ from typing import TypeAlias
 import tensorflow as tf
 
 from tfdist.allreduce.deadline import within_deadline
+from tfdist.allreduce.equal_slices import add_up_equal_slices
 
 Gradient: TypeAlias = tf.Tensor | tf.IndexedSlices | None
 
@@ -53,5 +54,6 @@ def sum_gradients(gradients: Sequence[Gradient]) -> list[Gradient]:
         for chosen in groups.values():
             totals = context.all_reduce(tf.distribute.ReduceOp.SUM, [gradients[i] for i in chosen])
             for i, total in zip(chosen, totals, strict=True):
-                summed[i] = total
+                is_sparse = isinstance(total, tf.IndexedSlices)
+                summed[i] = add_up_equal_slices(gradients[i], total) if is_sparse else total
     return summed

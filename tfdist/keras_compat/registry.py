@@ -21,7 +21,7 @@ from tfdist.keras_compat.data import (
     steps_counted_by_each_worker,
     symbolic_build_averages_data,
 )
-from tfdist.keras_compat.devices import one_cpu_for_each_worker
+from tfdist.keras_compat.devices import collectives_shared_by_strategies, one_cpu_for_each_worker
 from tfdist.keras_compat.files import (
     backup_owned_by_no_worker,
     csv_written_by_every_worker,
@@ -75,6 +75,7 @@ _Strategy = TypeVar("_Strategy", bound=tf.distribute.Strategy)
 
 MENDS: tuple[Mend, ...] = (
     one_cpu_for_each_worker.MEND,
+    collectives_shared_by_strategies.MEND,
     device_iterators_end_late.MEND,
     data_awaited_without_deadline.MEND,
     generator_arrays_overwritten.MEND,

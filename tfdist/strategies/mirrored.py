@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from tfdist.allreduce import AllReduceOptions
-from tfdist.keras_compat.registry import prepare_keras
+from tfdist.keras_compat.registry import apply_mends, prepare_keras
+from tfdist.keras_compat.version import keras_in_use
 from tfdist.strategies.all_reduce import cross_device_ops, with_all_reduce
 from tfdist.strategies.devices import choose_devices, grow_gpu_memory
 
@@ -34,6 +35,7 @@ def mirrored(
     names = choose_devices(devices)
     num_gpus = sum(name.startswith("GPU") for name in names)
     ops = cross_device_ops(all_reduce, num_gpus=num_gpus)
+    apply_mends("mirrored", keras_in_use(), None)
     strategy = with_all_reduce(
         tf.distribute.MirroredStrategy(names, cross_device_ops=ops), all_reduce, num_gpus=num_gpus
     )

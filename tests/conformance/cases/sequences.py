@@ -65,6 +65,36 @@ def masked_lstm(run):
     return fit_and_evaluate(compiled(run, make), data)
 
 
+@case("embeddings of words and of positions, Adam with clipnorm", floatx="float64")
+def embedding_of_positions(run):
+    from tests.conformance.models import BATCH, UNEVEN, Y, compiled, fit_and_evaluate, keras, tf
+
+    class WordsAndPositions(keras.layers.Layer):
+        def __init__(self):
+            super().__init__()
+            self.words, self.positions = keras.layers.Embedding(20, 4), keras.layers.Embedding(6, 4)
+
+        def build(self, shape):
+            self.words.build(shape)
+            self.positions.build(shape)
+            super().build(shape)
+
+        def call(self, tokens):
+            return self.words(tokens) + self.positions(tf.range(tf.shape(tokens)[-1]))
+
+    def make():
+        inputs = keras.layers.Input((6,), dtype="int64")
+        hidden = keras.layers.Flatten()(WordsAndPositions()(inputs))
+        return keras.Model(inputs, keras.layers.Dense(2)(hidden))
+
+    def adam():
+        # A large epsilon, because Adam would divide a tiny gradient by its own size, and so amplify rounding errors.
+        return keras.optimizers.Adam(0.01, epsilon=1e-2, clipnorm=0.05)
+
+    data = tf.data.Dataset.from_tensor_slices((_tokens(UNEVEN), Y[:UNEVEN])).batch(BATCH)
+    return fit_and_evaluate(compiled(run, make, optimizer=adam), data)
+
+
 @case("Masking and a bidirectional GRU", floatx="float64")
 def masked_gru(run):
     from tests.conformance.models import BATCH, UNEVEN, X, Y, as_float, compiled, fit_and_evaluate, keras, tf

@@ -19,6 +19,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfdist.allreduce.equal_slices import add_up_equal_slices
 from tfdist.keras_compat.losses.division import watch_divisions
 from tfdist.keras_compat.losses.driven_steps_keras2 import drive_steps
 from tfdist.keras_compat.losses.global_batch import (
@@ -159,7 +160,11 @@ def _summed_by_rows(stock: Callable) -> Callable:
     def all_reduce_sum_gradients(grads_and_vars: Any) -> Any:
         pairs = list(grads_and_vars)
         weighted = weighted_gradients([gradient for gradient, _ in pairs])
-        return stock([(gradient, variable) for gradient, (_, variable) in zip(weighted, pairs, strict=True)])
+        sums = stock([(gradient, variable) for gradient, (_, variable) in zip(weighted, pairs, strict=True)])
+        return [
+            (add_up_equal_slices(own, total) if isinstance(total, tf.IndexedSlices) else total, variable)
+            for own, (total, variable) in zip(weighted, sums, strict=True)
+        ]
 
     return all_reduce_sum_gradients
 

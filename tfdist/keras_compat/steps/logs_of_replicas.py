@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from tfdist.keras_compat.losses.global_batch import current_batch
@@ -56,20 +57,20 @@ def parts_of_scalars(logs: Mapping[str, Any]) -> list[tf.Tensor]:
     return [part_of_global(value, batch) for value in scalars]
 
 
-def results_in(logs: Mapping[str, Any], model: Any, results: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the results of those metrics of a model that a replica has read to compute the log of the same name.
+def results_in(logs: Mapping[str, Any], model: Any, results: Mapping[str, Any]) -> list[str]:
+    """Returns the names of the logs that are results of the metric of the same name; called in replica context.
 
     Args:
-        logs: the logs of one replica.
+        logs: the logs of this replica.
         model: the model.
-        results: the results of its metrics for the global batch, by name.
+        results: the results of its metrics on this replica, by name.
     """
-    found = {}
-    for metric in model.metrics:
-        for name in _names_of(metric):
-            if name in results and name in logs and _reads(logs[name], metric):
-                found[name] = results[name]
-    return found
+    return [
+        name
+        for metric in model.metrics
+        for name in _names_of(metric)
+        if name in results and name in logs and _is_result(logs[name], metric, results[name])
+    ]
 
 
 def _names_of(metric: Any) -> list[str]:
@@ -78,9 +79,10 @@ def _names_of(metric: Any) -> list[str]:
     return list(result) if isinstance(result, Mapping) else [metric.name]
 
 
-def _reads(value: Any, metric: Any) -> bool:
+def _is_result(value: Any, metric: Any, result: Any) -> bool:
+    """Returns whether a log was computed from the variables of a metric; if it is eager, whether it is the result."""
     if not hasattr(value, "graph"):
-        return True
+        return not hasattr(result, "graph") and np.array_equal(value, result, equal_nan=True)
     handles = {
         id(component.handle)
         for variable in metric.variables

@@ -72,6 +72,8 @@ class ReplicaSteps:
         self._on_iterator = run(self._eager_steps if model.run_eagerly else self._steps, self._rule)
         self._is_train_step = step_function.__name__ != "test_step"
         self._watch = LossWatch(self._strategy)
+        # Names of the logs that are results of metrics; set by the replicas.
+        self._metric_logs: set[str] = set()
         with tf.device("CPU:0"):
             self._step = tf.Variable(
                 0, trainable=False, dtype=tf.int64, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA
@@ -128,7 +130,10 @@ class ReplicaSteps:
         # TensorFlow places the sum on the device of its operand. Only the result of tf.identity has a device, the
         # value of a variable has none.
         metrics = [tf.identity(variable.value) for variable in self._summed_variables()]
-        of_metrics = self._are_results(logs, self._model.get_metrics_result())
+        results = self._model.get_metrics_result()
+        self._metric_logs = set(results_in(logs, self._model, results))
+        # Eager replicas may find different results of metrics, but have to make the same sums.
+        of_metrics = self._are_results(logs, results) and not tf.executing_eagerly()
         return logs, sum_gradients([*metrics, *([] if of_metrics else parts_of_scalars(logs))])
 
     def _summed_variables(self) -> list[Any]:
@@ -152,7 +157,7 @@ class ReplicaSteps:
             return {name: results[name] for name in logs}
         found = {
             **dict(zip(scalars_of(first), totals[len(summed) :], strict=True)),
-            **results_in(first, self._model, results),
+            **{name: results[name] for name in self._metric_logs},
         }
         others = {name: value for name, value in logs.items() if name not in found}
         if others:
@@ -161,7 +166,7 @@ class ReplicaSteps:
 
     def _are_results(self, logs: dict[str, Any], results: dict[str, Any]) -> bool:
         """Returns whether logs with the names of the metrics are their results, and no other values of these names."""
-        return set(logs) == set(results) and bool(results_in(logs, self._model, results))
+        return set(logs) == set(results) and bool(self._metric_logs)
 
     def _steps(self, iterator: Any) -> Any:
         logs = self._one_step(iterator.get_next())

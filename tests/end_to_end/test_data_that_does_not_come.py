@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest
-
 from tests.processes import launch
 
 PROGRAM = """
@@ -54,14 +52,10 @@ def test_an_epoch_ends_when_the_last_worker_has_no_data(tmp_path: Path) -> None:
     assert sorted(re.findall(r"worker \d: \d+ steps", ended.text)) == ["worker 0: 22 steps", "worker 1: 22 steps"]
 
 
-@pytest.mark.parametrize("legacy", ["0", pytest.param("1", marks=pytest.mark.full)], ids=["keras3", "tf_keras"])
-def test_a_pipeline_that_delivers_nothing_ends_the_other_worker_with_an_error_that_names_it(
-    legacy: str, tmp_path: Path
-) -> None:
+def test_a_pipeline_that_delivers_nothing_ends_the_other_worker_with_an_error_that_names_it(tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(PROGRAM)
     arguments = ["--workers", "2", "--", "program.py", "5", "3", "8", "8"]
-    environment = {"TF_USE_LEGACY_KERAS": legacy}
-    ended = launch(*arguments, cwd=tmp_path, deadline_seconds=90, env=environment)
+    ended = launch(*arguments, cwd=tmp_path, deadline_seconds=90)
     assert ended.code not in (0, 124)
     assert (
         "expected every worker to be ready for its next batch within 5 s, waited for worker 1; find out in its log"

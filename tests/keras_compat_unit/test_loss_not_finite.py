@@ -93,9 +93,8 @@ print("FIT end 0", flush=True)
 """
 
 
-@pytest.mark.parametrize("legacy", ["0", "1"], ids=["keras3", "tf_keras"])
-def test_a_loss_that_is_not_finite_is_reported_once_in_each_fit(children, legacy):
-    ended = children.run(PROGRAM, env={"TF_USE_LEGACY_KERAS": legacy})
+def test_a_loss_that_is_not_finite_is_reported_once_in_each_fit(children):
+    ended = children.run(PROGRAM)
     reports = re.findall(r"FIT (\w+) (\d)|^(the loss.*?);", ended.out, re.MULTILINE)
     found: dict[tuple[str, str], list[str]] = {}
     for case, fit, report in reports:

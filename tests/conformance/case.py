@@ -154,15 +154,19 @@ def table_cases() -> dict[str, Case]:
     return {name: one for name, one in all_cases().items() if one.group in TABLE_GROUPS}
 
 
-# The groups whose results depend on the number of replicas. CI runs the other groups on at most two replicas.
+# The groups whose results depend on the number of replicas. CI runs them on four replicas of two workers, too.
 REPLICA_GROUPS = ("uneven_data", "gradient_rules", "layers")
+# The groups in which one device of tfdist differs from one device of Keras.
+ONE_DEVICE_GROUPS = ("data_in", "callbacks", "saving")
 
 
 def is_core(topology: Topology, case: Case) -> bool:
     """Returns whether CI runs a cell."""
     if case.group not in TABLE_GROUPS:
         return case.floatx == "float64" and topology.name in ("Mirrored 2", "MultiWorkerMirrored 2x1")
-    return topology.replicas <= 2 or case.group in REPLICA_GROUPS
+    if topology.strategy == "one_device":
+        return case.group in ONE_DEVICE_GROUPS
+    return topology.replicas <= 2 or (topology.workers > 1 and case.group in REPLICA_GROUPS)
 
 
 # The groups about gradients, which DistributedOptimizer handles with code of its own.

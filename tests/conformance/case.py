@@ -26,12 +26,8 @@ GROUPS = (
     "saving",
 )
 
-# The groups of the table in docs/conformance.md. The rows of the other groups are only tested so far.
-TABLE_GROUPS = tuple(
-    group
-    for group in GROUPS
-    if group not in ("own_losses", "own_steps", "several_networks", "metrics_and_loops", "sequences")
-)
+# The groups of programs that compute losses and metrics for themselves. CI runs them in float64 on two replicas.
+OWN_GROUPS = ("own_losses", "own_steps", "several_networks", "metrics_and_loops", "sequences")
 
 TOLERANCE = 1e-5
 # In float64, rounding cannot hide a wrong weight of a loss.
@@ -149,11 +145,6 @@ def all_cases() -> dict[str, Case]:
     return dict(sorted(_cases.items(), key=lambda item: (GROUPS.index(item[1].group), order[item[0]])))
 
 
-def table_cases() -> dict[str, Case]:
-    """Returns the cases of the table by name, in its order."""
-    return {name: one for name, one in all_cases().items() if one.group in TABLE_GROUPS}
-
-
 # The groups whose results depend on the number of replicas. CI runs them on four replicas of two workers, too.
 REPLICA_GROUPS = ("uneven_data", "gradient_rules", "layers")
 # The groups in which one device of tfdist differs from one device of Keras.
@@ -162,7 +153,7 @@ ONE_DEVICE_GROUPS = ("data_in", "callbacks", "saving")
 
 def is_core(topology: Topology, case: Case) -> bool:
     """Returns whether CI runs a cell."""
-    if case.group not in TABLE_GROUPS:
+    if case.group in OWN_GROUPS:
         return case.floatx == "float64" and topology.name in ("Mirrored 2", "MultiWorkerMirrored 2x1")
     if topology.strategy == "one_device":
         return case.group in ONE_DEVICE_GROUPS

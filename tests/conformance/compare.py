@@ -20,7 +20,7 @@ def error_of(own: Any, expected: Any, where: str = "result") -> tuple[float, str
     have the same absolute error as those. The divisor is at least 1e-3, because float32 rounding dominates below.
 
     Raises:
-        Differs: if the structures, texts, integers or shapes differ.
+        Differs: if the structures, texts, integers or shapes differ, or if an expected number is not finite.
     """
     if isinstance(expected, dict):
         if not isinstance(own, dict) or sorted(own) != sorted(expected):
@@ -39,13 +39,11 @@ def error_of(own: Any, expected: Any, where: str = "result") -> tuple[float, str
             raise Differs(f"{where}: shape {one.shape}, expected {other.shape}")
         if not one.size:
             return 0.0, where
-        if not (np.isfinite(one) == np.isfinite(other)).all():
+        if not np.isfinite(other).all():
+            raise Differs(f"{where}: the expected value is not finite, so that nothing can be compared with it")
+        if not np.isfinite(one).all():
             return math.inf, where
-        finite = np.isfinite(other)
-        if not finite.any():
-            return 0.0, where
-        scale = max(1e-3, float(np.abs(other[finite]).max()))
-        return float(np.abs(one[finite] - other[finite]).max()) / scale, where
+        return float(np.abs(one - other).max()) / max(1e-3, float(np.abs(other).max())), where
     if own != expected:
         raise Differs(f"{where}: {_short(own)}, expected {_short(expected)}")
     return 0.0, where

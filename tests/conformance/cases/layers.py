@@ -100,6 +100,13 @@ def synchronized_batch_normalization_uneven(run):
     return _synchronized(run, ROWS - BATCH + 1)
 
 
+@case("BatchNormalization(synchronized=True), last batch smaller than the rest", floatx="float64")
+def synchronized_batch_normalization_exact(run):
+    from tests.conformance.models import UNEVEN
+
+    return _synchronized(run, UNEVEN)
+
+
 @case("Dropout: replicas draw differently, runs repeat", per=("replicas",))
 def dropout(run):
     import numpy as np

@@ -26,14 +26,14 @@ def _noise_and_rows(rows):
     return tf.data.Dataset.from_tensor_slices((as_float(X[:rows]), as_float(noise))).batch(BATCH)
 
 
-def _adversaries(run, train_step, rows):
+def _adversaries(run, train_step, rows, critic=None):
     """Trains a generator and a critic, each with an optimizer."""
     from tests.conformance.models import fit, keras, sgd, tf
 
     class Adversaries(keras.Model):
         def __init__(self):
             super().__init__()
-            self.generator, self.critic = _dense(4, 6, 8), _dense(8, 6, 1)
+            self.generator, self.critic = _dense(4, 6, 8), critic() if critic else _dense(8, 6, 1)
             self.trackers = [keras.metrics.Mean(name="critic_loss"), keras.metrics.Mean(name="generator_loss")]
 
         def compile(self, critic_optimizer, generator_optimizer):
@@ -79,22 +79,23 @@ def two_optimizers(run):
     return _adversaries(run, train_step, UNEVEN)
 
 
-@case("two networks with a gradient penalty", floatx="float64")
-def gradient_penalty(run):
-    from tests.conformance.models import ONE_LEFT, tf
+def _penalized(run, rows, critic=None):
+    """Trains two networks, where the slopes of the critic's outputs are part of the critic's loss."""
+    from tests.conformance.models import tf
 
     def penalty(model, rows, made, noise):
         between = rows + tf.sigmoid(noise[:, 4:]) * (made - rows)
         with tf.GradientTape() as tape:
             tape.watch(between)
-            scores = model.critic(between)
+            scores = model.critic(between, training=True)
         slopes = tape.gradient(scores, between)
         return tf.reduce_mean(tf.square(tf.norm(slopes, axis=1) - 1))
 
     def train_step(model, rows, noise):
         with tf.GradientTape() as tape:
             made = model.generator(noise[:, :4])
-            critic_loss = tf.reduce_mean(model.critic(made)) - tf.reduce_mean(model.critic(rows))
+            critic_loss = tf.reduce_mean(model.critic(made, training=True))
+            critic_loss -= tf.reduce_mean(model.critic(rows, training=True))
             critic_loss += 10 * penalty(model, rows, made, noise)
         apply(model.critic_optimizer, tape, critic_loss, model.critic.trainable_variables)
         with tf.GradientTape() as tape:
@@ -102,7 +103,34 @@ def gradient_penalty(run):
         apply(model.generator_optimizer, tape, generator_loss, model.generator.trainable_variables)
         return critic_loss, generator_loss
 
-    return _adversaries(run, train_step, ONE_LEFT)
+    return _adversaries(run, train_step, rows, critic)
+
+
+@case("two networks with a gradient penalty", floatx="float64")
+def gradient_penalty(run):
+    from tests.conformance.models import ONE_LEFT
+
+    return _penalized(run, ONE_LEFT)
+
+
+@case("gradient penalty through BatchNormalization(synchronized=True)", floatx="float64")
+def gradient_penalty_with_synchronized_batch_normalization(run):
+    from tests.conformance.models import UNEVEN, keras
+
+    def critic():
+        return keras.Sequential(
+            [
+                keras.layers.Input((8,)),
+                keras.layers.Dense(6),
+                keras.layers.BatchNormalization(momentum=0.9, synchronized=True),
+                # Without it the outputs of a batch always have the same sum, whose slopes are 0.
+                keras.layers.Activation("tanh"),
+                keras.layers.Dense(1),
+            ]
+        )
+
+    # In a batch of one row the slopes are 0, too.
+    return _penalized(run, UNEVEN, critic)
 
 
 @case("moving average of the weights in a teacher network", floatx="float64")

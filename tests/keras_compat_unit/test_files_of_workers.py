@@ -139,7 +139,7 @@ def test_a_file_appears_only_when_it_is_complete(old, tmp_path):
         file.write("half")
         file.flush()
         assert os.path.basename(scratch) == "model.keras"
-        assert os.path.dirname(os.path.dirname(scratch)) == str(tmp_path)
+        assert Path(scratch).parents[2] == tmp_path
         assert (path.read_text() if path.exists() else None) == old
         file.write(", whole")
     assert everything_in(tmp_path) == ["model.keras"]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import tempfile
 import uuid
 from collections.abc import Iterator
 
 import tensorflow as tf
+
+from tfdist.saving.scratch_folder import PREFIX, scratch_folder
 
 
 @contextlib.contextmanager
@@ -40,25 +41,23 @@ def scratch_beside(path: str) -> Iterator[str]:
     """Yields a name in a hidden folder beside `path`; the hidden folder is removed after the body."""
     # Renaming within the parent folder does not cross file systems. Patterns such as `*` do not match a hidden folder.
     folder = os.path.dirname(path)
-    if "://" in path:
-        scratch = os.path.join(folder, f".tfdist-{uuid.uuid4().hex[:8]}")
-        tf.io.gfile.makedirs(scratch)
-    else:
+    if "://" not in path:
         os.makedirs(folder or ".", exist_ok=True)
-        scratch = tempfile.mkdtemp(prefix=".tfdist-", dir=folder or ".")
+        with scratch_folder(folder or ".") as scratch:
+            yield os.path.join(scratch, os.path.basename(path))
+        return
+    scratch = os.path.join(folder, f"{PREFIX}{uuid.uuid4().hex[:8]}")
+    tf.io.gfile.makedirs(scratch)
     try:
         yield os.path.join(scratch, os.path.basename(path))
     finally:
-        if "://" in path:
-            tf.io.gfile.rmtree(scratch)
-        else:
-            shutil.rmtree(scratch, ignore_errors=True)
+        tf.io.gfile.rmtree(scratch)
 
 
 @contextlib.contextmanager
 def scratch_elsewhere(path: str) -> Iterator[str]:
     """Yields a name with the same last part as `path` in a temporary folder, for files that are discarded."""
-    with tempfile.TemporaryDirectory(prefix="tfdist-", ignore_cleanup_errors=True) as scratch:
+    with scratch_folder(tempfile.gettempdir(), "tfdist-scratch-") as scratch:
         yield os.path.join(scratch, os.path.basename(path))
 
 

@@ -1,0 +1,162 @@
+"""The folder of a killed writer is removed by the next writer, and the folder of a living writer never is."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from tfdist.saving import scratch_folder as module
+from tfdist.saving.scratch_folder import remove_abandoned, scratch_folder
+
+DEADLINE_SECONDS = 30
+
+
+def forked(action) -> int:
+    """Runs an action in a child process, which ends without returning to the test; returns its process id."""
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            action()
+            code = 0
+        finally:
+            os._exit(code)
+    return child
+
+
+def ended(child: int) -> int:
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while time.monotonic() < deadline:
+        found, status = os.waitpid(child, os.WNOHANG)
+        if found:
+            return os.waitstatus_to_exitcode(status)
+        time.sleep(0.005)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    raise AssertionError(f"expected process {child} to end within {DEADLINE_SECONDS} s")
+
+
+@pytest.fixture
+def writer(tmp_path):
+    """Yields the process id of a writer that has written half of a file, and goes on until it is killed."""
+    ready, told = os.pipe()
+
+    def write():
+        with scratch_folder(str(tmp_path)) as folder:
+            Path(folder, "half").write_text("half")
+            os.write(told, b"1")
+            time.sleep(DEADLINE_SECONDS)
+
+    child = forked(write)
+    assert os.read(ready, 1) == b"1"
+    yield child
+    os.kill(child, signal.SIGKILL)
+    ended(child)
+    os.close(ready)
+    os.close(told)
+
+
+def test_nothing_is_left_after_the_body_or_an_error(tmp_path):
+    with scratch_folder(str(tmp_path)) as folder:
+        Path(folder, "a").write_text("a")
+        assert len(os.listdir(tmp_path)) == 1
+    with pytest.raises(OSError, match="no space"), scratch_folder(str(tmp_path)):
+        raise OSError("no space")
+    assert os.listdir(tmp_path) == []
+
+
+def test_the_folder_may_be_renamed(tmp_path):
+    with scratch_folder(str(tmp_path)) as folder:
+        Path(folder, "a").write_text("a")
+        os.rename(folder, tmp_path / "result")
+    assert os.listdir(tmp_path) == ["result"]
+    assert os.listdir(tmp_path / "result") == ["a"]
+
+
+def test_the_folder_of_a_living_writer_is_kept(writer, tmp_path):
+    (held,) = os.listdir(tmp_path)
+    assert remove_abandoned(str(tmp_path)) == []
+    with scratch_folder(str(tmp_path)):
+        assert held in os.listdir(tmp_path)
+    assert os.listdir(tmp_path) == [held]
+
+
+def test_folders_of_killed_writers_are_removed_by_the_next_writer(tmp_path):
+    for _ in range(30):
+
+        def write():
+            with scratch_folder(str(tmp_path)) as folder:
+                Path(folder, "half").write_text("half")
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        assert ended(forked(write)) == -signal.SIGKILL
+    assert len(os.listdir(tmp_path)) == 1
+    with scratch_folder(str(tmp_path)):
+        assert len(os.listdir(tmp_path)) == 1
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_folder_without_a_lock_is_removed_only_when_it_is_old(tmp_path):
+    # A writer that was killed at once, or one that is about to lock its folder.
+    hidden = tmp_path / ".tfdist-new"
+    hidden.mkdir()
+    assert remove_abandoned(str(tmp_path)) == []
+    os.utime(hidden, (0, 0))
+    assert remove_abandoned(str(tmp_path)) == [".tfdist-new"]
+
+
+def test_other_folders_and_links_are_kept(tmp_path):
+    (tmp_path / "model").mkdir()
+    (tmp_path / ".tfdist-file").write_text("a file")
+    os.symlink(tmp_path / "model", tmp_path / ".tfdist-link")
+    before = sorted(os.listdir(tmp_path))
+    assert remove_abandoned(str(tmp_path)) == []
+    assert sorted(os.listdir(tmp_path)) == before
+
+
+def test_without_locks_the_folders_of_other_writers_are_kept(tmp_path, monkeypatch):
+    def no_locks(*_):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    with scratch_folder(str(tmp_path)) as first:
+        monkeypatch.setattr(fcntl, "flock", no_locks)
+        assert remove_abandoned(str(tmp_path)) == []
+        with scratch_folder(str(tmp_path)) as second:
+            assert os.path.isdir(first)
+            assert os.path.isdir(second)
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_folder_that_another_process_is_removing_is_made_again(tmp_path, monkeypatch):
+    stock, seen = fcntl.flock, []
+
+    def remover_comes_first(lock, how):
+        if not seen:
+            seen.extend(os.listdir(tmp_path))
+            other = os.open(tmp_path / seen[0] / "lock", os.O_RDWR)
+            stock(other, how)
+        return stock(lock, how)
+
+    monkeypatch.setattr(module.fcntl, "flock", remover_comes_first)
+    with scratch_folder(str(tmp_path)) as folder:
+        assert Path(folder).parent.name not in seen
+        assert os.path.isdir(folder)
+
+
+def test_many_writers_at_once_lose_no_file(tmp_path):
+    def write(number):
+        for i in range(20):
+            with scratch_folder(str(tmp_path)) as folder:
+                path = Path(folder, "a")
+                path.write_text("a")
+                os.rename(path, tmp_path / f"{number}-{i}")
+
+    children = [forked(lambda number=number: write(number)) for number in range(6)]
+    assert [ended(child) for child in children] == [0] * 6
+    assert len(os.listdir(tmp_path)) == 120

@@ -1,0 +1,129 @@
+"""Makes folders for files that are being written, and removes those whose writers were killed.
+
+A writer locks its folder until it has finished. A folder that nobody has locked was left by a writer that was killed.
+This file is independent of TensorFlow.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+
+PREFIX = ".tfdist-"
+_LOCK = "lock"
+_FILES = "files"
+# A writer that lives puts its lock into its folder at once.
+_SECONDS_WITHOUT_LOCK = 3600.0
+
+
+@contextlib.contextmanager
+def scratch_folder(parent: str, prefix: str = PREFIX) -> Iterator[str]:
+    """Yields an empty folder within a hidden folder of `parent`; after the body, both are removed.
+
+    The folder may be renamed by the body. Folders of killed writers in `parent` are removed first.
+
+    Args:
+        parent: an existing folder, on the file system to which the files will be renamed.
+        prefix: beginning of the name of the hidden folder.
+
+    Raises:
+        OSError: if the folder cannot be made.
+
+    Example:
+        >>> import os, tempfile
+        >>> from tfdist.saving.scratch_folder import scratch_folder
+        >>> parent = tempfile.mkdtemp()
+        >>> with scratch_folder(parent) as folder:
+        ...     open(os.path.join(folder, "numbers.txt"), "w").close()
+        ...     os.rename(os.path.join(folder, "numbers.txt"), os.path.join(parent, "numbers.txt"))
+        >>> os.listdir(parent)
+        ['numbers.txt']
+    """
+    remove_abandoned(parent, prefix)
+    hidden, lock = _locked_folder(parent, prefix)
+    try:
+        files = os.path.join(hidden, _FILES)
+        os.mkdir(files)
+        yield files
+    finally:
+        shutil.rmtree(hidden, ignore_errors=True)
+        os.close(lock)
+
+
+def remove_abandoned(parent: str, prefix: str = PREFIX) -> list[str]:
+    """Removes the folders of writers that were killed, and returns their names.
+
+    Folders of writers that live are kept, on any host, as far as the file system has locks. Without locks, nothing is
+    removed.
+
+    Args:
+        parent: an existing folder.
+        prefix: beginning of the names of the folders.
+
+    Example:
+        >>> import tempfile
+        >>> from tfdist.saving.scratch_folder import remove_abandoned
+        >>> remove_abandoned(tempfile.mkdtemp())
+        []
+    """
+    with os.scandir(parent) as entries:
+        found = [
+            entry.path for entry in entries if entry.name.startswith(prefix) and entry.is_dir(follow_symlinks=False)
+        ]
+    return [os.path.basename(path) for path in sorted(found) if _remove_if_abandoned(path)]
+
+
+def _remove_if_abandoned(hidden: str) -> bool:
+    try:
+        lock = os.open(os.path.join(hidden, _LOCK), os.O_RDWR)
+    except FileNotFoundError:
+        return _remove_if_old(hidden)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        # Its writer lives, or the file system has no locks.
+        return False
+    else:
+        shutil.rmtree(hidden, ignore_errors=True)
+        return True
+    finally:
+        os.close(lock)
+
+
+def _remove_if_old(hidden: str) -> bool:
+    """Removes a folder whose writer was killed before it locked the folder."""
+    try:
+        if time.time() - os.stat(hidden).st_mtime < _SECONDS_WITHOUT_LOCK:
+            return False
+        # Unlike rmtree, rmdir fails if a writer has put its lock into the folder meanwhile.
+        os.rmdir(hidden)
+    except OSError:
+        return False
+    return True
+
+
+def _locked_folder(parent: str, prefix: str) -> tuple[str, int]:
+    """Returns a new folder and the open file whose lock belongs to this process."""
+    while True:
+        hidden = tempfile.mkdtemp(prefix=prefix, dir=parent)
+        path = os.path.join(hidden, _LOCK)
+        lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            # Another process looks whether the folder is abandoned, and removes it.
+            os.close(lock)
+            continue
+        except OSError:
+            # The file system has no locks, so that nobody removes the folder.
+            return hidden, lock
+        if os.path.exists(path):
+            return hidden, lock
+        os.close(lock)

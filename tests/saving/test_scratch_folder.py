@@ -11,35 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from tests import forked
 from tfdist.saving import scratch_folder as module
 from tfdist.saving.scratch_folder import remove_abandoned, scratch_folder
 
-DEADLINE_SECONDS = 30
-
-
-def forked(action) -> int:
-    """Runs an action in a child process, which ends without returning to the test; returns its process id."""
-    child = os.fork()
-    if child == 0:
-        code = 1
-        try:
-            action()
-            code = 0
-        finally:
-            os._exit(code)
-    return child
-
-
-def ended(child: int) -> int:
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while time.monotonic() < deadline:
-        found, status = os.waitpid(child, os.WNOHANG)
-        if found:
-            return os.waitstatus_to_exitcode(status)
-        time.sleep(0.005)
-    os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    raise AssertionError(f"expected process {child} to end within {DEADLINE_SECONDS} s")
+LONG_SECONDS = 60
 
 
 @pytest.fixture
@@ -51,13 +27,13 @@ def writer(tmp_path):
         with scratch_folder(str(tmp_path)) as folder:
             Path(folder, "half").write_text("half")
             os.write(told, b"1")
-            time.sleep(DEADLINE_SECONDS)
+            time.sleep(LONG_SECONDS)
 
-    child = forked(write)
+    child = forked.start(write)
     assert os.read(ready, 1) == b"1"
     yield child
     os.kill(child, signal.SIGKILL)
-    ended(child)
+    forked.end(child)
     os.close(ready)
     os.close(told)
 
@@ -95,7 +71,7 @@ def test_folders_of_killed_writers_are_removed_by_the_next_writer(tmp_path):
                 Path(folder, "half").write_text("half")
                 os.kill(os.getpid(), signal.SIGKILL)
 
-        assert ended(forked(write)) == -signal.SIGKILL
+        assert forked.run(write) == -signal.SIGKILL
     assert len(os.listdir(tmp_path)) == 1
     with scratch_folder(str(tmp_path)):
         assert len(os.listdir(tmp_path)) == 1
@@ -157,6 +133,6 @@ def test_many_writers_at_once_lose_no_file(tmp_path):
                 path.write_text("a")
                 os.rename(path, tmp_path / f"{number}-{i}")
 
-    children = [forked(lambda number=number: write(number)) for number in range(6)]
-    assert [ended(child) for child in children] == [0] * 6
+    children = [forked.start(lambda number=number: write(number)) for number in range(6)]
+    assert [forked.end(child) for child in children] == [0] * 6
     assert len(os.listdir(tmp_path)) == 120

@@ -51,7 +51,7 @@ def scratch_folder(parent: str, prefix: str = PREFIX) -> Iterator[str]:
         os.mkdir(files)
         yield files
     finally:
-        shutil.rmtree(hidden, ignore_errors=True)
+        _remove(hidden)
         os.close(lock)
 
 
@@ -91,10 +91,21 @@ def _remove_if_abandoned(hidden: str) -> bool:
         # Its writer lives, or the file system has no locks.
         return False
     else:
-        shutil.rmtree(hidden, ignore_errors=True)
-        return True
+        return _remove(hidden)
     finally:
         os.close(lock)
+
+
+def _remove(hidden: str) -> bool:
+    """Removes a folder, its lock last: if this process is killed, the next writer removes the rest."""
+    shutil.rmtree(os.path.join(hidden, _FILES), ignore_errors=True)
+    try:
+        if os.listdir(hidden) == [_LOCK]:
+            os.unlink(os.path.join(hidden, _LOCK))
+        os.rmdir(hidden)
+    except OSError:
+        return False
+    return True
 
 
 def _remove_if_old(hidden: str) -> bool:

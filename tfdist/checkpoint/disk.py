@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from tfdist._log import get_logger
@@ -20,14 +20,13 @@ from tfdist.checkpoint.manifest import (
     BrokenSnapshotError,
     Manifest,
     StoredPart,
-    checksum,
     read_checked,
     read_manifest,
 )
 from tfdist.checkpoint.part import BrokenPartError, Part, read_part
+from tfdist.checkpoint.synced import sync_folder, write_synced
 from tfdist.saving.scratch_folder import remove_abandoned, scratch_folder
 
-_CHUNK = 1 << 24
 _NAME = re.compile(r"snapshot-(\d+)-(\d+)")
 
 
@@ -96,6 +95,7 @@ class DiskTier:
         model: str,
         finished: bool = False,
         made_by: Mapping[str, str] | None = None,
+        take_others: Callable[[Path], Mapping[str, StoredPart]] | None = None,
     ) -> Path:
         """Writes a snapshot, removes the snapshots that are not kept, and returns the folder of the new one.
 
@@ -105,6 +105,7 @@ class DiskTier:
             model: fingerprint of what the parts contain.
             finished: whether the run ends with this snapshot.
             made_by: versions of what makes the snapshot, by name.
+            take_others: moves the parts that other workers have written into a folder, and describes them.
 
         Raises:
             OSError: if the disk is full, for example. All earlier snapshots are kept.
@@ -113,12 +114,14 @@ class DiskTier:
         target = self._directory / f"snapshot-{step:010}-{max(same_step, default=-1) + 1}"
         with scratch_folder(str(self._directory)) as scratch:
             folder = Path(scratch)
-            stored = {name: _write_synced(folder / name, data) for name, data in parts.items()}
+            stored = {name: write_synced(folder / name, data) for name, data in parts.items()}
+            if take_others is not None:
+                stored.update(take_others(folder))
             manifest = Manifest(step=step, model=model, finished=finished, made_by=made_by or {}, parts=stored)
-            _write_synced(folder / NAME, manifest.to_json().encode())
-            _sync(folder)
+            write_synced(folder / NAME, manifest.to_json().encode())
+            sync_folder(folder)
             os.rename(folder, target)
-        _sync(self._directory)
+        sync_folder(self._directory)
         self._remove_old(step)
         return target
 
@@ -191,24 +194,3 @@ def _is_complete(folder: Path) -> bool:
     except BrokenSnapshotError:
         return False
     return True
-
-
-def _write_synced(path: Path, data: memoryview | bytes) -> StoredPart:
-    """Writes a file, waits until it is on the disk, and returns its description."""
-    rest = memoryview(data)
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
-    try:
-        while rest:
-            rest = rest[os.write(handle, rest[:_CHUNK]) :]
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-    return StoredPart(bytes=len(data), crc32=checksum(data))
-
-
-def _sync(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

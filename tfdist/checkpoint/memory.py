@@ -71,9 +71,9 @@ class MemoryTier:
         self._newest: int | None = None
         self._pinned: int | None = None
         self._guard = threading.Lock()
-        numbers = {slot: number for slot in range(_SLOTS) if (number := self._number(slot))}
-        self._newest = max(numbers, key=lambda slot: numbers[slot], default=None)
-        self._written = max(numbers.values(), default=0)
+        # The place of each slot's part in the order of writing; 0 for a slot without a complete part.
+        self._numbers = [self._number(slot) for slot in range(_SLOTS)]
+        self._newest = self._numbers.index(max(self._numbers)) if any(self._numbers) else None
 
     def write(self, part: Part) -> None:
         """Keeps a part as the newest one. Each array is copied once.
@@ -86,16 +86,24 @@ class MemoryTier:
         """
         index = index_of(part)
         with self._guard:
-            slot = next(slot for slot in range(_SLOTS) if slot not in (self._newest, self._pinned))
+            # The oldest one: another worker may be killed before it has a part of this step, too.
+            free = [slot for slot in range(_SLOTS) if slot not in (self._newest, self._pinned)]
+            slot = min(free, key=lambda slot: self._numbers[slot])
+            number, self._numbers[slot] = max(self._numbers) + 1, 0
         room = size_of_values(part.values) + len(index)
         with memoryview(self._buffer(slot, room)) as buffer:
-            write_part(part, buffer, index, number=self._written + 1)
+            write_part(part, buffer, index, number=number)
         with self._guard:
-            self._newest, self._written = slot, self._written + 1
+            self._newest, self._numbers[slot] = slot, number
 
     def newest(self) -> Part | None:
         """Returns the newest part, or None. Its arrays are valid until the next call of `write`, `clear` or `close`."""
         return None if self._newest is None else read_part(memoryview(self._mapped[self._newest]))
+
+    def parts(self) -> list[Part]:
+        """Returns all complete parts, the newest first: at least the two that were written last."""
+        slots = sorted((slot for slot in self._mapped if self._numbers[slot]), key=lambda slot: -self._numbers[slot])
+        return [read_part(memoryview(self._mapped[slot])) for slot in slots]
 
     @contextlib.contextmanager
     def pinned(self) -> Iterator[memoryview]:

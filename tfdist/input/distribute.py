@@ -146,7 +146,7 @@ def distribute_files(
             records_may_be_lost=skip_corrupt,
         )
 
-    def dataset_fn(context: tf.distribute.InputContext) -> tf.data.Dataset:
+    def dataset_of(context: tf.distribute.InputContext, state: InputState) -> tf.data.Dataset:
         pipeline = Pipeline(
             layout_for(context.num_input_pipelines),
             source,
@@ -187,13 +187,18 @@ def distribute_files(
             num_pipelines,
             len(known),
         )
-    return with_attributes(
-        strategy.distribute_datasets_from_function(dataset_fn),
-        steps_per_epoch=layout.steps,
-        repeats=training,
-        plan=layout.plan,
-        state=dataclasses.replace(state, canonical_shards=len(layout.plan.shards)),
-    )
+
+    def at(state: InputState) -> DistributedFiles:
+        return with_attributes(
+            strategy.distribute_datasets_from_function(lambda context: dataset_of(context, state)),
+            steps_per_epoch=layout.steps,
+            repeats=training,
+            plan=layout.plan,
+            state=dataclasses.replace(state, canonical_shards=len(layout.plan.shards)),
+            at=at,
+        )
+
+    return at(state)
 
 
 def _count(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from tfdist.input.plan import ShardPlan
@@ -25,6 +25,7 @@ class DistributedFiles(Protocol):
         plan: the segments of files that each canonical shard reads.
         state: position at which the dataset begins, with the number of canonical shards in force. It does not change
             while the dataset is read: `state.after(steps, steps_per_epoch=...)` returns a later position.
+        at: returns the dataset of the same files that begins at another position, an InputState.
 
     Example:
         >>> import tempfile, tensorflow as tf, tfdist
@@ -44,6 +45,7 @@ class DistributedFiles(Protocol):
     repeats: bool
     plan: ShardPlan
     state: InputState
+    at: Callable[[InputState], DistributedFiles]
 
     if TYPE_CHECKING:
         # For type checkers only: under a parameter server strategy, the dataset has no element_spec before its workers
@@ -57,7 +59,13 @@ class DistributedFiles(Protocol):
 
 
 def with_attributes(
-    dataset: Any, *, steps_per_epoch: int, repeats: bool, plan: ShardPlan, state: InputState
+    dataset: Any,
+    *,
+    steps_per_epoch: int,
+    repeats: bool,
+    plan: ShardPlan,
+    state: InputState,
+    at: Callable[[InputState], DistributedFiles],
 ) -> DistributedFiles:
     """Returns the same dataset after setting the attributes of DistributedFiles.
 
@@ -67,7 +75,8 @@ def with_attributes(
         repeats: whether the dataset repeats without end.
         plan: the segments of files that each canonical shard reads.
         state: position at which the dataset begins.
+        at: returns the dataset that begins at another position.
     """
     dataset.steps_per_epoch, dataset.repeats = steps_per_epoch, repeats
-    dataset.plan, dataset.state = plan, state
+    dataset.plan, dataset.state, dataset.at = plan, state, at
     return dataset

@@ -84,6 +84,15 @@ class ReplicaSteps:
         self._watch.begin()
         self._step.assign(0)
 
+    def trace(self, iterator: Any) -> None:
+        """Makes the variables that a step needs; with run_eagerly=True they are made by the first step.
+
+        Args:
+            iterator: the iterator that the first call will receive.
+        """
+        if isinstance(self._on_iterator, TracedByRule) and isinstance(iterator, tf.distribute.DistributedIterator):
+            self._on_iterator.trace(iterator)
+
     def __call__(self, iterator: Any) -> Any:
         """Runs the steps of one call and returns the logs of the last step.
 

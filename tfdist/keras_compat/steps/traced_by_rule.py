@@ -28,13 +28,17 @@ class TracedByRule:
         Raises:
             ValueError: if the rule changes in a later trace.
         """
+        self.trace(data)
+        result = self._traced(data)
+        self._rule.refuse_change()
+        return result
+
+    def trace(self, data: Any) -> None:
+        """Traces the step, which makes the variables that it needs, if it has not been traced before."""
         if self._traced is None:
             self._traced = self._trace(data)
             if self._rule.takes_change():
                 self._traced = self._trace(data)
-        result = self._traced(data)
-        self._rule.refuse_change()
-        return result
 
     def _trace(self, data: Any) -> Any:
         traced = tf.function(self._function, reduce_retracing=True)

@@ -1,0 +1,53 @@
+"""BackgroundWriter: writes snapshots to the disk in a thread, one at a time. This file is independent of TensorFlow."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from tfdist._log import get_logger
+
+
+class BackgroundWriter:
+    """Runs one job at a time in a thread; an error of the operating system is reported, and the program goes on.
+
+    Example:
+        >>> from tfdist.checkpoint.writer import BackgroundWriter
+        >>> writer, written = BackgroundWriter(), []
+        >>> writer.start(lambda: written.append(1), to="write 1")
+        >>> writer.wait()
+        >>> written
+        [1]
+    """
+
+    def __init__(self) -> None:
+        self._thread: threading.Thread | None = None
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a job is running."""
+        return self._thread is not None and self._thread.is_alive()
+
+    def start(self, job: Callable[[], object], *, to: str) -> None:
+        """Starts a job, after the end of the job before.
+
+        Args:
+            job: what to do.
+            to: what the job does, such as "write the snapshot of step 3", for the log.
+        """
+        self.wait()
+
+        def run() -> None:
+            try:
+                job()
+            except OSError as error:
+                get_logger().warning("could not %s: %s; the training goes on", to, error)
+
+        self._thread = threading.Thread(target=run, name="tfdist-snapshot", daemon=True)
+        self._thread.start()
+
+    def wait(self) -> None:
+        """Waits for the end of the job. Jobs have deadlines of their own."""
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None

@@ -1,0 +1,139 @@
+"""Calls a callback before or after all other callbacks of a fit, and reads and sets the plain values of the others.
+
+AutoResume has to see what the other callbacks have done at the end of a step or an epoch, and to prepare the files of
+the others before they open them. Keras calls callbacks in the order of the user's list.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from tfdist.keras_compat.version import keras
+
+# Attributes that Keras sets when fit begins.
+_OF_KERAS = {"params", "model", "_model", "validation_data", "_chief_worker_only", "_supports_tf_logs"}
+_ARRAY = "array"
+
+
+class LastCallback(keras().callbacks.Callback):  # type: ignore[misc]
+    """A callback with methods that are called before or after those of all other callbacks.
+
+    The methods do nothing; a subclass replaces them. `watch_callbacks` has to be called before fit.
+    """
+
+    def before_train(self, others: list[Any]) -> None:
+        """Called before `on_train_begin` of any callback, with all other callbacks."""
+
+    def after_epoch_begin(self, epoch: int) -> None:
+        """Called after `on_epoch_begin` of all callbacks."""
+
+    def after_train_batch(self, batch: int) -> None:
+        """Called after `on_train_batch_end` of all callbacks, with the number of the last batch in its epoch."""
+
+    def after_epoch_end(self, epoch: int) -> None:
+        """Called after `on_epoch_end` of all callbacks."""
+
+    def after_train(self) -> None:
+        """Called after `on_train_end` of all callbacks."""
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        """Does nothing. Because it exists, Keras calls callbacks in the thread of fit."""
+
+
+@functools.cache
+def watch_callbacks() -> None:
+    """Patches Keras's list of callbacks, so that it calls the methods of LastCallback. Later calls do nothing."""
+    callback_list = keras().callbacks.CallbackList
+    stock_begin = callback_list.on_train_begin
+
+    @functools.wraps(stock_begin)
+    def on_train_begin(self: Any, logs: Any = None) -> None:
+        for last in _last(self):
+            last.before_train([one for one in self.callbacks if one is not last])
+        stock_begin(self, logs)
+
+    callback_list.on_train_begin = on_train_begin
+    after: dict[str, Callable[[LastCallback, Any], None]] = {
+        "on_epoch_begin": lambda last, epoch: last.after_epoch_begin(epoch),
+        "on_train_batch_end": lambda last, batch: last.after_train_batch(batch),
+        "on_epoch_end": lambda last, epoch: last.after_epoch_end(epoch),
+        "on_train_end": lambda last, _: last.after_train(),
+    }
+    for name, call in after.items():
+        setattr(callback_list, name, _followed_by(getattr(callback_list, name), call))
+
+
+def _last(callback_list: Any) -> list[LastCallback]:
+    return [one for one in callback_list.callbacks if isinstance(one, LastCallback)]
+
+
+def _followed_by(stock: Callable, call: Callable[[LastCallback, Any], None]) -> Callable:
+    @functools.wraps(stock)
+    def method(self: Any, *args: Any, **kwargs: Any) -> None:
+        stock(self, *args, **kwargs)
+        for last in _last(self):
+            call(last, args[0] if args else None)
+
+    return method
+
+
+def plain_state(callback: Any, arrays: dict[str, np.ndarray], prefix: str) -> dict[str, Any]:
+    """Returns the attributes of a callback that JSON can hold; arrays become entries of `arrays`.
+
+    Args:
+        callback: a callback of Keras or of the user.
+        arrays: receives the arrays by name.
+        prefix: beginning of the names of the arrays.
+    """
+    found = {}
+    for name, value in vars(callback).items():
+        if name not in _OF_KERAS:
+            try:
+                found[name] = _packed(value, arrays, f"{prefix}/{name}")
+            except TypeError:
+                # Files, models and functions are made anew by the program.
+                continue
+    return found
+
+
+def set_plain_state(callback: Any, state: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
+    """Sets the attributes of a callback to the values that plain_state has returned.
+
+    Args:
+        callback: a callback of the same class.
+        state: what plain_state returned.
+        arrays: the arrays by name.
+    """
+    for name, value in state.items():
+        setattr(callback, name, _unpacked(value, arrays))
+
+
+def _packed(value: Any, arrays: dict[str, np.ndarray], name: str) -> Any:
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, (np.ndarray, np.generic)) and not value.dtype.hasobject:
+        arrays[name] = np.array(value)
+        return {_ARRAY: name, "is_scalar": isinstance(value, np.generic)}
+    if isinstance(value, (list, tuple)):
+        packed = [_packed(one, arrays, f"{name}/{i}") for i, one in enumerate(value)]
+        return {"tuple": packed} if isinstance(value, tuple) else packed
+    if isinstance(value, dict) and all(isinstance(key, (str, int)) for key in value):
+        return {"dict": [[key, _packed(one, arrays, f"{name}/{key}")] for key, one in value.items()]}
+    raise TypeError
+
+
+def _unpacked(value: Any, arrays: Mapping[str, np.ndarray]) -> Any:
+    if isinstance(value, list):
+        return [_unpacked(one, arrays) for one in value]
+    if not isinstance(value, dict):
+        return value
+    if "tuple" in value:
+        return tuple(_unpacked(one, arrays) for one in value["tuple"])
+    if "dict" in value:
+        return {key: _unpacked(one, arrays) for key, one in value["dict"]}
+    array = np.array(arrays[value[_ARRAY]])
+    return array[()] if value["is_scalar"] else array

@@ -1,0 +1,26 @@
+"""Runs an action after the first train step has been traced, which makes its variables, and before it is executed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+
+def before_first_step(model: Any, action: Callable[[], None]) -> None:
+    """Calls an action once, before the next train step of a model is executed.
+
+    Args:
+        model: a model in fit.
+        action: the action; the variables that the trace of the step makes exist.
+    """
+    function = model.train_function
+
+    def first_step(iterator: Any) -> Any:
+        model.train_function = function
+        trace = getattr(function, "trace", None)
+        if trace is not None:
+            trace(iterator)
+        action()
+        return function(iterator)
+
+    model.train_function = first_step

@@ -1,0 +1,108 @@
+"""Lets Keras 3's fit begin at a step in the middle of an epoch.
+
+Keras 3 can begin at any epoch, but only with its first batch, and with data that has not been read before. This file
+patches the epoch iterator of fit when AutoResume is first used: before the first epoch of a fit that goes on, the epoch
+iterator repeats what it did before the interruption. It makes the same iterators of the dataset, and reads the batches
+that had been read from the current one.
+
+Source: TFEpochIterator and EpochIterator in Keras 3. BackupAndRestore stores the number of the batch and restores only
+the epoch; no upstream issue is known.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from tfdist._log import get_logger
+
+_local = threading.local()
+
+
+class TrainingData:
+    """The data of a fit in progress, and its position.
+
+    Args:
+        iterator: the epoch iterator of the fit.
+    """
+
+    def __init__(self, iterator: Any) -> None:
+        self._iterator = iterator
+
+    @property
+    def num_batches(self) -> int | None:
+        """Number of batches of the dataset, which Keras may learn only at the end of the first epoch."""
+        return self._iterator._num_batches
+
+    def go_to(self, *, epochs: int, step: int, steps: int, num_batches: int | None) -> None:
+        """Makes the next epoch begin at a step.
+
+        Args:
+            epochs: number of complete epochs before.
+            step: number of steps in the current epoch.
+            steps: number of steps in all epochs together.
+            num_batches: what the attribute was at this position.
+        """
+        self._iterator._num_batches = num_batches
+        dataset = self._iterator._distributed_dataset
+        can_seek = hasattr(dataset, "at")
+        if can_seek:
+            self._iterator._distributed_dataset = dataset.at(
+                dataset.state.after(steps, steps_per_epoch=dataset.steps_per_epoch)
+            )
+        self._iterator._tfdist_start = (epochs, step, can_seek)
+
+
+def training_data() -> TrainingData:
+    """Returns the data of the fit that this thread has begun; called by a callback's on_train_begin."""
+    return TrainingData(_local.newest)
+
+
+@functools.cache
+def watch_training_data() -> None:
+    """Patches the epoch iterator of fit. Later calls do nothing."""
+    from keras.src.backend.tensorflow.trainer import TFEpochIterator
+
+    TFEpochIterator.__init__ = _remembering(TFEpochIterator.__init__)
+    TFEpochIterator._enumerate_iterator = _beginning_at_a_step(TFEpochIterator._enumerate_iterator)
+
+
+def _remembering(stock: Callable) -> Callable:
+    @functools.wraps(stock)
+    def init(self: Any, *args: Any, **kwargs: Any) -> None:
+        stock(self, *args, **kwargs)
+        _local.newest = self
+
+    return init
+
+
+def _beginning_at_a_step(stock: Callable) -> Callable:
+    @functools.wraps(stock)
+    def enumerate_iterator(self: Any) -> Iterator[tuple[int, int, Any]]:
+        epochs, step, can_seek = self.__dict__.pop("_tfdist_start", (0, 0, True))
+        # With steps_per_epoch one iterator serves all epochs; otherwise each epoch has an iterator of its own.
+        is_shared = self.steps_per_epoch is not None
+        read = 0
+        for _ in range(epochs):
+            for first, last, iterator in stock(self):
+                if is_shared and not can_seek:
+                    read += _read(iterator, last + 1 - first)
+        for first, last, iterator in stock(self):
+            if first < step:
+                if not can_seek:
+                    read += _read(iterator, min(last + 1, step) - first)
+                continue
+            if read:
+                get_logger().info("%d batches were read again to go on with the next one", read)
+                read = 0
+            yield first, last, iterator
+
+    return enumerate_iterator
+
+
+def _read(iterator: Any, batches: int) -> int:
+    for _ in range(batches):
+        next(iterator)
+    return batches

@@ -48,10 +48,11 @@ def _of_tensorflow(value: Any) -> tf.Variable | None:
     """Returns the variable of TensorFlow behind a variable of Keras or a PerReplica, or None for other values."""
     if isinstance(value, PerReplica):
         value = value._variable
-    # The `value` of Keras 3's variables may be a tensor of another dtype.
-    value = getattr(value, "_value", value)
-    is_variable = isinstance(value, (tf.Variable, tf.distribute.DistributedValues))
-    return value if is_variable and value.dtype not in (tf.resource, tf.variant, tf.string) else None
+    kinds = (tf.Variable, tf.distribute.DistributedValues)
+    if not isinstance(value, kinds):
+        # The `value` of Keras 3's variables may be a tensor of another dtype.
+        value = getattr(value, "_value", None)
+    return value if isinstance(value, kinds) and value.dtype not in (tf.resource, tf.variant, tf.string) else None
 
 
 def _last_name(variable: Any) -> str:

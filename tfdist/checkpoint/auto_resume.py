@@ -61,13 +61,15 @@ class AutoResume(LastCallback):
         self._memory: MemoryTier | None = None
         # The part that is restored before the first step of this process, and values whose variables the trace makes.
         self._loaded: Part | None = None
-        self._others: list[Any] = []
+        # The other callbacks, and the state that the program has given them.
+        self._others: list[tuple[Any, dict[str, Any]]] = []
         # `_epoch` and `_step` say which step comes next, `_steps` counts the steps of all epochs.
         self._epoch = self._first_epoch = self._steps = self._step = 0
 
     def before_train(self, others: list[Any]) -> None:
         """Finds the newest snapshot that all workers have, and prepares fit to go on from it."""
-        self._others, self._data, self._strategy = others, training_data(), self.model.distribute_strategy
+        self._others = [(other, plain_state(other, {}, "")) for other in others]
+        self._data, self._strategy = training_data(), self.model.distribute_strategy
         self._worker, self._workers = worker_index(self._strategy), count_workers(self._strategy)
         self._replicas = self._strategy.num_replicas_in_sync // self._workers
         self._model_name = fingerprint(self.model)
@@ -141,8 +143,8 @@ class AutoResume(LastCallback):
     def _take(self, *, finished: bool = False) -> None:
         arrays: dict[str, np.ndarray] = {}
         states = [
-            [type(other).__name__, plain_state(other, arrays, f"{_CALLBACKS}/{i}")]
-            for i, other in enumerate(self._others)
+            [type(other).__name__, plain_state(other, arrays, f"{_CALLBACKS}/{i}", since=since)]
+            for i, (other, since) in enumerate(self._others)
         ]
         notes = {
             "epoch": self._epoch,
@@ -262,7 +264,7 @@ class AutoResume(LastCallback):
             )
         variables = training_variables(self.model)
         missing = assign_values(variables, part.values, first_replica=self._worker * self._replicas)
-        for other, (name, state) in zip(self._others, part.notes[_CALLBACKS], strict=False):
+        for (other, _), (name, state) in zip(self._others, part.notes[_CALLBACKS], strict=False):
             if type(other).__name__ == name:
                 set_plain_state(other, state, part.values)
         named = {variable_of(name) for name in part.values if not name.startswith(f"{_CALLBACKS}/")}

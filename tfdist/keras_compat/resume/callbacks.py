@@ -81,22 +81,31 @@ def _followed_by(stock: Callable, call: Callable[[LastCallback, Any], None]) -> 
     return method
 
 
-def plain_state(callback: Any, arrays: dict[str, np.ndarray], prefix: str) -> dict[str, Any]:
+def plain_state(
+    callback: Any, arrays: dict[str, np.ndarray], prefix: str, *, since: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
     """Returns the attributes of a callback that JSON can hold; arrays become entries of `arrays`.
 
     Args:
         callback: a callback of Keras or of the user.
         arrays: receives the arrays by name.
         prefix: beginning of the names of the arrays.
+        since: a former result. Attributes that have not changed since are left out, so that the options that the
+            program gives to a callback stay in force when the program changes them.
     """
-    found = {}
+    found: dict[str, Any] = {}
     for name, value in vars(callback).items():
-        if name not in _OF_KERAS:
-            try:
-                found[name] = _packed(value, arrays, f"{prefix}/{name}")
-            except TypeError:
-                # Files, models and functions are made anew by the program.
-                continue
+        if name in _OF_KERAS:
+            continue
+        own: dict[str, np.ndarray] = {}
+        try:
+            packed = _packed(value, own, f"{prefix}/{name}")
+        except TypeError:
+            # Files, models and functions are made anew by the program.
+            continue
+        if own or since is None or since.get(name, found) != packed:
+            found[name] = packed
+            arrays.update(own)
     return found
 
 

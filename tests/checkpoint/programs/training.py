@@ -1,0 +1,122 @@
+"""Trains a model with AutoResume, kills itself after some steps if asked to, and prints what the training has given.
+
+The model has everything whose state must survive: batch statistics, dropout, an optimizer with slots, a learning rate
+that changes, metrics, callbacks that remember, and perhaps compressed gradients or a loss scale.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import signal
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+import tfdist
+from tfdist.checkpoint.auto_resume import AutoResume
+from tfdist.input import distribute_files, write_tfrecords
+
+keras = tf.keras
+BATCH = 16
+ROWS = 100
+
+
+def data_of(kind: str, strategy: tf.distribute.Strategy, directory: str) -> tuple[tuple, dict[str, Any]]:
+    """Returns the arguments of fit for a kind of data, each of which is in another order in each epoch."""
+    x = np.random.default_rng(0).normal(size=(ROWS, 8)).astype("float32")
+    y = x.sum(axis=1, keepdims=True)
+    rows = tf.data.Dataset.from_tensor_slices((x, y))
+    if kind == "arrays":
+        return (x, y), {"batch_size": BATCH}
+    if kind == "dataset":
+        return (rows.shuffle(64, seed=3).batch(BATCH),), {}
+    if kind == "repeated":
+        return (rows.shuffle(64, seed=3).repeat().batch(BATCH),), {"steps_per_epoch": 7}
+    if kind == "augmented":
+        return (rows.shuffle(64).batch(BATCH).map(lambda x, y: (x + 0.1 * tf.random.normal(tf.shape(x)), y)),), {}
+    if not os.path.isdir(directory):
+        os.makedirs(directory)
+        records = [tf.io.serialize_tensor(tf.concat(row, 0)).numpy() for row in zip(x, y, strict=True)]
+        write_tfrecords(records, os.path.join(directory, "rows"), num_shards=4)
+    files = os.path.join(directory, "*.tfrecord")
+
+    def parse(record: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        row = tf.ensure_shape(tf.io.parse_tensor(record, tf.float32), [9])
+        return row[:8], row[8:]
+
+    return (distribute_files(strategy, files, parse_fn=parse, global_batch_size=BATCH, seed=4),), {}
+
+
+class Killed(keras.callbacks.Callback):
+    """Ends the process of one worker as `kill -9` does, after so many steps of this process."""
+
+    # AutoResume restores attributes of a callback, but not those of its class.
+    steps_made = 0
+
+    def __init__(self, steps: int, worker: int) -> None:
+        super().__init__()
+        self.steps = steps
+        task = json.loads(os.environ.get("TF_CONFIG", "{}")).get("task", {})
+        self.is_victim = task.get("index", 0) == worker
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        Killed.steps_made += 1
+        if Killed.steps_made == self.steps and self.is_victim:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--directory")
+    parser.add_argument("--strategy")
+    parser.add_argument("--data", default="dataset")
+    parser.add_argument("--data-directory", default="")
+    parser.add_argument("--compression")
+    parser.add_argument("--policy", default="float32")
+    parser.add_argument("--kill-after", type=int, default=0)
+    parser.add_argument("--victim", type=int, default=0)
+    parser.add_argument("--no-memory", action="store_true")
+    parser.add_argument("--epochs", type=int, default=4)
+    given = parser.parse_args()
+    options: dict[str, Any] = {"devices": 2} if given.strategy == "mirrored" else {}
+    if given.compression:
+        options["all_reduce"] = tfdist.AllReduceOptions(compression=given.compression)
+    strategy = tfdist.create_strategy(given.strategy, **options)
+    keras.mixed_precision.set_global_policy(given.policy)
+    keras.utils.set_random_seed(5)
+    with strategy.scope():
+        model = keras.Sequential(
+            [
+                keras.layers.Input((8,)),
+                keras.layers.Dense(256, activation="tanh"),
+                keras.layers.BatchNormalization(),
+                keras.layers.Dropout(0.3),
+                keras.layers.Dense(1, dtype="float32"),
+            ]
+        )
+        rate = keras.optimizers.schedules.ExponentialDecay(0.01, 5, 0.9)
+        optimizer = keras.optimizers.Adam(rate)
+        if given.policy == "mixed_float16":
+            optimizer = keras.mixed_precision.LossScaleOptimizer(optimizer, dynamic_growth_steps=5)
+        model.compile(optimizer, "mse", metrics=["mae"])
+    data, arguments = data_of(given.data, strategy, given.data_directory)
+    if given.epochs == 0:
+        return
+    callbacks = [
+        Killed(given.kill_after, given.victim),
+        keras.callbacks.EarlyStopping(monitor="loss", patience=2, restore_best_weights=True),
+    ]
+    if given.directory:
+        callbacks.append(AutoResume(given.directory, every_steps=3, memory=not given.no_memory))
+    history = model.fit(*data, epochs=given.epochs, verbose=0, callbacks=callbacks, **arguments)
+    variables = [*model.get_weights(), *(np.asarray(tf.convert_to_tensor(v)) for v in model.optimizer.variables)]
+    weights = hashlib.sha256(b"".join(np.asarray(value).tobytes() for value in variables)).hexdigest()
+    print("RESULT", json.dumps({"weights": weights, "history": history.history, "epochs": history.epoch}), flush=True)
+
+
+if __name__ == "__main__":
+    main()

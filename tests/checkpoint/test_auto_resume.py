@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.processes import launch, run
+from tfdist.checkpoint.auto_resume import AutoResume
 
 PROGRAM = Path(__file__).parent / "programs" / "training.py"
 DEADLINE_SECONDS = 240
@@ -98,3 +99,17 @@ def test_two_workers_go_on_from_the_same_snapshot(trained, tmp_path):
 def test_two_workers_go_on_from_the_disk(victim, trained, tmp_path):
     options = "--no-memory", f"--victim={victim}", "--compression=powersgd"
     check_a_killed_training(trained, tmp_path / "run", *options, kills=(11, 9), workers=2)
+
+
+def test_another_number_of_replicas_is_refused(trained, tmp_path):
+    directory = f"--directory={tmp_path / 'run'}"
+    trained("--strategy=mirrored", directory, "--kill-after=11")
+    result, text = trained("--strategy=one_device", directory)
+    assert result is None
+    assert "ValueError: expected a snapshot of 1 replicas in" in text
+
+
+@pytest.mark.parametrize("option", [{"every_steps": 0}, {"keep": 0}])
+def test_options_without_a_meaning_are_refused(option, tmp_path):
+    with pytest.raises(ValueError, match=f"expected {next(iter(option))} to be at least 1, received 0"):
+        AutoResume(str(tmp_path), **option)

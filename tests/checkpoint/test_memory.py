@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 
 import numpy as np
@@ -123,9 +124,18 @@ def test_parts_of_a_run_whose_directory_is_gone_are_removed(opened, root):
     for tier in (kept, gone):
         tier.write(part_of(1))
         tier.close()
-    os.rmdir(root.parent / "other")
+    shutil.rmtree(root.parent / "other")
     assert remove_forgotten(root) == [folder_of(str(root.parent / "other"), 0, root=root).name]
     check(opened().newest(), 1)
+
+
+def test_a_directory_that_is_made_again_begins_another_run(opened, root):
+    tier = opened()
+    tier.write(part_of(1))
+    tier.close()
+    shutil.rmtree(root.parent / "run")
+    (root.parent / "run").mkdir()
+    assert opened().newest() is None
 
 
 def test_a_kill_at_any_system_call_leaves_the_newest_complete_part(opened, root):

@@ -25,8 +25,8 @@ from tfdist.checkpoint.part import Part, index_of, read_part, size_of_values, wr
 from tfdist.checkpoint.writer import BackgroundWriter
 from tfdist.keras_compat.resume.callbacks import LastCallback, plain_state, set_plain_state, watch_callbacks
 from tfdist.keras_compat.resume.first_step import before_first_step
-from tfdist.keras_compat.resume.position_keras3 import training_data, watch_training_data
-from tfdist.keras_compat.resume.variables import training_variables
+from tfdist.keras_compat.resume.position import training_data, watch_training_data
+from tfdist.keras_compat.resume.variables import build_optimizer, training_variables
 from tfdist.keras_compat.version import keras_in_use
 from tfdist.workers import agree, count_workers, exchange, worker_index
 
@@ -90,12 +90,15 @@ class AutoResume(LastCallback):
             self._step,
             self._directory,
         )
-        self.model._initial_epoch = self.params["epochs"] if is_finished else self._epoch
         if is_finished:
             # Once more in after_train, because other callbacks begin anew in their on_train_begin.
+            build_optimizer(self.model)
             self._restore(part)
+            self._data.end(self.model)
             return
         self._data.go_to(
+            self.model,
+            epoch=self._epoch,
             epochs=self._epoch - self._first_epoch,
             step=self._step,
             steps=self._steps,

@@ -14,6 +14,7 @@ import os
 import shutil
 import tempfile
 import threading
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -33,6 +34,7 @@ SHARED_MEMORY = Path("/dev/shm")
 # The newest part, the part that is being written, and a part that is being copied to the disk.
 _SLOTS = 3
 _ROOM_FOR_INDEX = 1 << 20
+_RUN = ".run"
 
 
 class MemoryTier:
@@ -66,7 +68,7 @@ class MemoryTier:
         self._folder = folder_of(directory, worker, root=root)
         self._folder.mkdir(mode=0o700, exist_ok=True)
         self._lock = _locked(self._folder / "lock", directory)
-        (self._folder / "directory").write_text(os.path.realpath(directory))
+        self._begin_run(directory)
         self._mapped: dict[int, mmap.mmap] = {}
         self._newest: int | None = None
         self._pinned: int | None = None
@@ -74,6 +76,15 @@ class MemoryTier:
         # The place of each slot's part in the order of writing; 0 for a slot without a complete part.
         self._numbers = [self._number(slot) for slot in range(_SLOTS)]
         self._newest = self._numbers.index(max(self._numbers)) if any(self._numbers) else None
+
+    def _begin_run(self, directory: str) -> None:
+        """Removes the parts of another run, whose directory had the same name."""
+        note, run = self._folder / "run", run_of(directory)
+        if not note.exists() or note.read_text() != run:
+            for slot in range(_SLOTS):
+                self._path(slot).unlink(missing_ok=True)
+        (self._folder / "directory").write_text(os.path.realpath(directory))
+        note.write_text(run)
 
     def write(self, part: Part) -> None:
         """Keeps a part as the newest one. Each array is copied once.
@@ -190,6 +201,24 @@ def folder_of(directory: str, worker: int, *, root: Path = SHARED_MEMORY) -> Pat
     """
     run = hashlib.sha256(os.path.realpath(directory).encode()).hexdigest()[:16]
     return root / f"tfdist-{os.getuid()}-{run}-{worker}"
+
+
+def run_of(directory: str) -> str:
+    """Returns a text that names a run: a directory that is removed and made again has another one.
+
+    Args:
+        directory: an existing directory.
+    """
+    path = Path(directory, _RUN)
+    if not path.exists():
+        handle, scratch = tempfile.mkstemp(dir=directory, prefix=f"{_RUN}-")
+        os.write(handle, uuid.uuid4().hex.encode())
+        os.close(handle)
+        # Several workers may do so at the same time. The first one decides.
+        with contextlib.suppress(FileExistsError):
+            os.link(scratch, path)
+        os.unlink(scratch)
+    return path.read_text()
 
 
 def remove_forgotten(root: Path = SHARED_MEMORY) -> list[str]:

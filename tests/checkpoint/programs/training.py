@@ -19,6 +19,7 @@ import tensorflow as tf
 import tfdist
 from tfdist.checkpoint.auto_resume import AutoResume
 from tfdist.input import distribute_files, write_tfrecords
+from tfdist.keras_compat import keras_in_use
 
 keras = tf.keras
 BATCH = 16
@@ -87,6 +88,9 @@ def main() -> None:
         options["all_reduce"] = tfdist.AllReduceOptions(compression=given.compression)
     strategy = tfdist.create_strategy(given.strategy, **options)
     keras.mixed_precision.set_global_policy(given.policy)
+    if not keras_in_use().is_keras3:
+        # The states of the random operations that Keras 2 uses otherwise cannot be read.
+        keras.backend.experimental.enable_tf_random_generator()
     keras.utils.set_random_seed(5)
     with strategy.scope():
         model = keras.Sequential(

@@ -6,8 +6,9 @@ model's train_step and test_step are replaced.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import tensorflow as tf
@@ -93,22 +94,39 @@ class DrivenFunction:
         Raises:
             ValueError: if the program begins to divide its losses for all replicas after the first trace.
         """
+        self.trace(iterator)
+        try:
+            with self._driven():
+                logs = self._function(iterator)
+        finally:
+            if self._watch is not None:
+                self._watch.report()
+        self._rule.refuse_change()
+        return logs
+
+    def trace(self, iterator: Any) -> None:
+        """Traces the function, which makes the variables that a step needs, if it has not been traced before.
+
+        Args:
+            iterator: the iterator that the first call will receive.
+        """
+        if not self._is_traced and hasattr(self._function, "get_concrete_function"):
+            with self._driven():
+                self._trace(iterator)
+
+    @contextlib.contextmanager
+    def _driven(self) -> Iterator[None]:
+        """Gives the model a step that knows its global batch, within the context."""
         own = vars(self._model).get(self._step)
         step = DrivenStep(self._model, getattr(self._model, self._step), self._rule, self._watch)
         # object.__setattr__, because the model's own __setattr__ would track the step.
         object.__setattr__(self._model, self._step, step)
         try:
-            if not self._is_traced and hasattr(self._function, "get_concrete_function"):
-                self._trace(iterator)
-            logs = self._function(iterator)
+            yield
         finally:
             vars(self._model).pop(self._step, None)
             if own is not None:
                 object.__setattr__(self._model, self._step, own)
-            if self._watch is not None:
-                self._watch.report()
-        self._rule.refuse_change()
-        return logs
 
     def _trace(self, iterator: Any) -> None:
         self._function.get_concrete_function(iterator)

@@ -17,7 +17,7 @@ def before_first_step(model: Any, action: Callable[[], None]) -> None:
 
     def first_step(iterator: Any) -> Any:
         model.train_function = function
-        trace = getattr(function, "trace", None)
+        trace = getattr(function, "trace", None) or getattr(function, "get_concrete_function", None)
         if trace is not None:
             trace(iterator)
         action()

@@ -16,7 +16,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from tfdist._log import get_logger
+from tfdist.keras_compat.resume.reading_again import read_batches, say_what_was_read
 
 _local = threading.local()
 
@@ -36,15 +36,18 @@ class TrainingData:
         """Number of batches of the dataset, which Keras may learn only at the end of the first epoch."""
         return self._iterator._num_batches
 
-    def go_to(self, *, epochs: int, step: int, steps: int, num_batches: int | None) -> None:
+    def go_to(self, model: Any, *, epochs: int, epoch: int, step: int, steps: int, num_batches: int | None) -> None:
         """Makes the next epoch begin at a step.
 
         Args:
+            model: the model in fit.
             epochs: number of complete epochs before.
+            epoch: number of the next epoch.
             step: number of steps in the current epoch.
             steps: number of steps in all epochs together.
             num_batches: what the attribute was at this position.
         """
+        model._initial_epoch = epoch
         self._iterator._num_batches = num_batches
         dataset = self._iterator._distributed_dataset
         can_seek = hasattr(dataset, "at")
@@ -53,6 +56,11 @@ class TrainingData:
                 dataset.state.after(steps, steps_per_epoch=dataset.steps_per_epoch)
             )
         self._iterator._tfdist_start = (epochs, step, can_seek)
+
+    def end(self, model: Any) -> None:
+        """Makes fit end without another epoch."""
+        # More epochs than fit has.
+        model._initial_epoch = 1 << 62
 
 
 def training_data() -> TrainingData:
@@ -84,25 +92,16 @@ def _beginning_at_a_step(stock: Callable) -> Callable:
         epochs, step, can_seek = self.__dict__.pop("_tfdist_start", (0, 0, True))
         # With steps_per_epoch one iterator serves all epochs; otherwise each epoch has an iterator of its own.
         is_shared = self.steps_per_epoch is not None
-        read = 0
         for _ in range(epochs):
             for first, last, iterator in stock(self):
                 if is_shared and not can_seek:
-                    read += _read(iterator, last + 1 - first)
+                    read_batches(iterator, last + 1 - first)
         for first, last, iterator in stock(self):
             if first < step:
                 if not can_seek:
-                    read += _read(iterator, min(last + 1, step) - first)
+                    read_batches(iterator, min(last + 1, step) - first)
                 continue
-            if read:
-                get_logger().info("%d batches were read again to go on with the next one", read)
-                read = 0
+            say_what_was_read()
             yield first, last, iterator
 
     return enumerate_iterator
-
-
-def _read(iterator: Any, batches: int) -> int:
-    for _ in range(batches):
-        next(iterator)
-    return batches

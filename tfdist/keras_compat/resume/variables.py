@@ -35,12 +35,46 @@ def training_variables(model: Any) -> dict[str, tf.Variable]:
     if optimizer is not None:
         variables = optimizer.variables
         add("optimizer", variables() if callable(variables) else variables)
+    add("random", _random_states(model))
     trackables, paths = ObjectGraphView(model)._breadth_first_traversal()
     for trackable in trackables:
         own = _of_tensorflow(trackable)
         if own is not None and id(own) not in known:
             known.add(id(own))
             found["others/" + "/".join(str(getattr(part, "name", part)) for part in paths[trackable])] = own
+    return found
+
+
+def build_optimizer(model: Any) -> None:
+    """Makes the variables of a model's optimizer, which Keras 2 makes only in the first step.
+
+    Args:
+        model: a compiled and built Keras model, whose optimizer is none of Keras 2's legacy optimizers.
+    """
+    build = getattr(model.optimizer, "build", None)
+    if build is not None:
+        with model.distribute_strategy.scope():
+            build(model.trainable_variables)
+
+
+def _random_states(model: Any) -> list[tf.Variable]:
+    """Returns the states of the random layers of Keras 2, which does not list them among its variables.
+
+    Raises:
+        ValueError: if a layer draws random numbers from operations whose state cannot be read.
+    """
+    found = []
+    for layer in getattr(model, "_flatten_layers", lambda: ())():
+        generator = getattr(layer, "_random_generator", None)
+        if getattr(generator, "_rng_type", "") == "legacy_stateful":
+            raise ValueError(
+                f"expected random layers whose state can be restored, received {type(layer).__name__} {layer.name!r} "
+                "with the random operations of TensorFlow 1; call "
+                "tf.keras.backend.experimental.enable_tf_random_generator() before the model is made."
+            )
+        state = getattr(getattr(generator, "_generator", None), "state", None)
+        if state is not None:
+            found.append(state)
     return found
 
 

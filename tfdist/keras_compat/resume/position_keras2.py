@@ -1,0 +1,107 @@
+"""Lets Keras 2's fit begin at a step in the middle of an epoch.
+
+Keras 2 counts epochs and steps from a stored position, but gives them data that has not been read before. This file
+patches the data handler of fit when AutoResume is first used: before the first epoch of a fit that goes on, the data
+handler repeats what it did before the interruption. It makes the same iterators of the dataset, and reads the batches
+that had been read from the current one.
+
+Source: DataHandler in Keras 2's data_adapter.py; no upstream issue is known.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from tfdist.keras_compat.resume.reading_again import read_batches, say_what_was_read
+from tfdist.keras_compat.version import engine_module
+
+_local = threading.local()
+
+
+class TrainingData:
+    """The data of a fit in progress, and its position.
+
+    Args:
+        handler: the data handler of the fit.
+    """
+
+    def __init__(self, handler: Any) -> None:
+        self._handler = handler
+
+    @property
+    def num_batches(self) -> int | None:
+        """Number of batches of an epoch, which Keras may learn only at the end of the first epoch."""
+        steps = self._handler._inferred_steps
+        return None if steps is None else int(steps)
+
+    def go_to(self, model: Any, *, epochs: int, epoch: int, step: int, steps: int, num_batches: int | None) -> None:
+        """Makes the next epoch begin at a step.
+
+        Args:
+            model: the model in fit.
+            epochs: number of complete epochs before.
+            epoch: number of the next epoch.
+            step: number of steps in the current epoch.
+            steps: number of steps in all epochs together.
+            num_batches: what the attribute was at this position.
+        """
+        self._handler._inferred_steps = num_batches
+        dataset = self._handler._dataset
+        can_seek = hasattr(dataset, "at")
+        if can_seek:
+            self._handler._dataset = dataset.at(dataset.state.after(steps, steps_per_epoch=dataset.steps_per_epoch))
+        self._handler._tfdist_start = (epochs, step, can_seek)
+
+    def end(self, model: Any) -> None:
+        """Makes fit end without another epoch."""
+        self._handler._tfdist_start = None
+
+
+def training_data() -> TrainingData:
+    """Returns the data of the fit that this thread has begun; called by a callback's on_train_begin."""
+    return TrainingData(_local.newest)
+
+
+@functools.cache
+def watch_training_data() -> None:
+    """Patches the data handler of fit. Later calls do nothing."""
+    handler = engine_module("data_adapter").DataHandler
+    handler.__init__ = _remembering(handler.__init__)
+    handler.enumerate_epochs = _beginning_at_a_step(handler.enumerate_epochs)
+
+
+def _remembering(stock: Callable) -> Callable:
+    @functools.wraps(stock)
+    def init(self: Any, *args: Any, **kwargs: Any) -> None:
+        stock(self, *args, **kwargs)
+        _local.newest = self
+
+    return init
+
+
+def _beginning_at_a_step(stock: Callable) -> Callable:
+    @functools.wraps(stock)
+    def enumerate_epochs(self: Any) -> Iterator[tuple[int, Any]]:
+        start = self.__dict__.pop("_tfdist_start", (0, 0, True))
+        if start is None:
+            return
+        epochs, step, can_seek = start
+        done = 0
+        for epoch, iterator in stock(self):
+            if done < epochs:
+                # One iterator serves all epochs, or each epoch has an iterator of its own.
+                if not self._adapter.should_recreate_iterator() and not can_seek:
+                    read_batches(iterator, int(self._inferred_steps))
+                done += 1
+                continue
+            if step:
+                if not can_seek:
+                    read_batches(iterator, step)
+                self._initial_step, step = step, 0
+            say_what_was_read()
+            yield epoch, iterator
+
+    return enumerate_epochs

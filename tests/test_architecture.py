@@ -22,7 +22,7 @@ ROOMS: dict[str, set[str]] = {
     "launch": {"cluster"},
     "workers": set(),
     "saving": {"workers"},
-    "checkpoint": {"saving"},
+    "checkpoint": {"saving", "keras_compat", "workers"},
     "allreduce": set(),
     "keras_compat": {"allreduce", "saving", "workers"},
     "strategies": {"cluster", "allreduce", "keras_compat"},

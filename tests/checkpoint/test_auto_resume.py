@@ -101,6 +101,16 @@ def test_two_workers_go_on_from_the_disk(victim, trained, tmp_path):
     check_a_killed_training(trained, tmp_path / "run", *options, kills=(11, 9), workers=2)
 
 
+@pytest.mark.full
+def test_a_finished_training_goes_on_for_more_epochs(trained, tmp_path):
+    options = "--strategy=mirrored", "--data=dataset"
+    expected, _ = trained(*options, "--epochs=4")
+    trained(*options, f"--directory={tmp_path / 'run'}", "--epochs=2")
+    result, text = trained(*options, f"--directory={tmp_path / 'run'}", "--epochs=4")
+    assert "the training goes on from the snapshot of step 14 (epoch 3, step 0)" in text
+    assert result == expected
+
+
 def test_another_number_of_replicas_is_refused(trained, tmp_path):
     directory = f"--directory={tmp_path / 'run'}"
     trained("--strategy=mirrored", directory, "--kill-after=11")

@@ -128,8 +128,7 @@ class MemoryTier:
                 raise ValueError("expected a part that is not pinned, received none.")
             self._pinned = self._newest
         try:
-            with memoryview(self._mapped[self._pinned]) as buffer, whole_part(buffer) as part:
-                yield part
+            yield whole_part(memoryview(self._mapped[self._pinned]))
         finally:
             with self._guard:
                 self._pinned = None

@@ -15,13 +15,13 @@ class BackgroundWriter:
         >>> from tfdist.checkpoint.writer import BackgroundWriter
         >>> writer, written = BackgroundWriter(), []
         >>> writer.start(lambda: written.append(1), to="write 1")
-        >>> writer.wait()
-        >>> written
-        [1]
+        >>> writer.wait(), written
+        (True, [1])
     """
 
     def __init__(self) -> None:
         self._thread: threading.Thread | None = None
+        self._has_failed = False
 
     @property
     def is_busy(self) -> bool:
@@ -41,13 +41,16 @@ class BackgroundWriter:
             try:
                 job()
             except OSError as error:
+                self._has_failed = True
                 get_logger().warning("could not %s: %s; the training goes on", to, error)
 
+        self._has_failed = False
         self._thread = threading.Thread(target=run, name="tfdist-snapshot", daemon=True)
         self._thread.start()
 
-    def wait(self) -> None:
-        """Waits for the end of the job. Jobs have deadlines of their own."""
+    def wait(self) -> bool:
+        """Waits for the end of the job, and returns whether the last one succeeded. Jobs have deadlines themselves."""
         if self._thread is not None:
             self._thread.join()
             self._thread = None
+        return not self._has_failed

@@ -11,14 +11,11 @@ Source: DataHandler in Keras 2's data_adapter.py; no upstream issue is known.
 from __future__ import annotations
 
 import functools
-import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from tfdist.keras_compat.resume.reading_again import read_batches, say_what_was_read
+from tfdist.keras_compat.resume.data_of_fit import moved, newest_data, read_batches, remember_newest, say_what_was_read
 from tfdist.keras_compat.version import engine_module
-
-_local = threading.local()
 
 
 class TrainingData:
@@ -49,11 +46,10 @@ class TrainingData:
             num_batches: what the attribute was at this position.
         """
         self._handler._inferred_steps = num_batches
-        dataset = self._handler._dataset
-        can_seek = hasattr(dataset, "at")
-        if can_seek:
-            self._handler._dataset = dataset.at(dataset.state.after(steps, steps_per_epoch=dataset.steps_per_epoch))
-        self._handler._tfdist_start = (epochs, step, can_seek)
+        sought = moved(self._handler._dataset, steps)
+        if sought is not None:
+            self._handler._dataset = sought
+        self._handler._tfdist_start = (epochs, step, sought is not None)
 
     def end(self, model: Any) -> None:
         """Makes fit end without another epoch."""
@@ -62,24 +58,15 @@ class TrainingData:
 
 def training_data() -> TrainingData:
     """Returns the data of the fit that this thread has begun; called by a callback's on_train_begin."""
-    return TrainingData(_local.newest)
+    return TrainingData(newest_data())
 
 
 @functools.cache
 def watch_training_data() -> None:
     """Patches the data handler of fit. Later calls do nothing."""
     handler = engine_module("data_adapter").DataHandler
-    handler.__init__ = _remembering(handler.__init__)
+    remember_newest(handler)
     handler.enumerate_epochs = _beginning_at_a_step(handler.enumerate_epochs)
-
-
-def _remembering(stock: Callable) -> Callable:
-    @functools.wraps(stock)
-    def init(self: Any, *args: Any, **kwargs: Any) -> None:
-        stock(self, *args, **kwargs)
-        _local.newest = self
-
-    return init
 
 
 def _beginning_at_a_step(stock: Callable) -> Callable:

@@ -12,13 +12,10 @@ the epoch; no upstream issue is known.
 from __future__ import annotations
 
 import functools
-import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from tfdist.keras_compat.resume.reading_again import read_batches, say_what_was_read
-
-_local = threading.local()
+from tfdist.keras_compat.resume.data_of_fit import moved, newest_data, read_batches, remember_newest, say_what_was_read
 
 
 class TrainingData:
@@ -49,13 +46,10 @@ class TrainingData:
         """
         model._initial_epoch = epoch
         self._iterator._num_batches = num_batches
-        dataset = self._iterator._distributed_dataset
-        can_seek = hasattr(dataset, "at")
-        if can_seek:
-            self._iterator._distributed_dataset = dataset.at(
-                dataset.state.after(steps, steps_per_epoch=dataset.steps_per_epoch)
-            )
-        self._iterator._tfdist_start = (epochs, step, can_seek)
+        sought = moved(self._iterator._distributed_dataset, steps)
+        if sought is not None:
+            self._iterator._distributed_dataset = sought
+        self._iterator._tfdist_start = (epochs, step, sought is not None)
 
     def end(self, model: Any) -> None:
         """Makes fit end without another epoch."""
@@ -65,7 +59,7 @@ class TrainingData:
 
 def training_data() -> TrainingData:
     """Returns the data of the fit that this thread has begun; called by a callback's on_train_begin."""
-    return TrainingData(_local.newest)
+    return TrainingData(newest_data())
 
 
 @functools.cache
@@ -73,17 +67,8 @@ def watch_training_data() -> None:
     """Patches the epoch iterator of fit. Later calls do nothing."""
     from keras.src.backend.tensorflow.trainer import TFEpochIterator
 
-    TFEpochIterator.__init__ = _remembering(TFEpochIterator.__init__)
+    remember_newest(TFEpochIterator)
     TFEpochIterator._enumerate_iterator = _beginning_at_a_step(TFEpochIterator._enumerate_iterator)
-
-
-def _remembering(stock: Callable) -> Callable:
-    @functools.wraps(stock)
-    def init(self: Any, *args: Any, **kwargs: Any) -> None:
-        stock(self, *args, **kwargs)
-        _local.newest = self
-
-    return init
 
 
 def _beginning_at_a_step(stock: Callable) -> Callable:

@@ -7,7 +7,7 @@ import shlex
 import sys
 from pathlib import Path
 
-from tests.conformance.case import TABLE_GROUPS, TOPOLOGIES, table_cases
+from tests.conformance.case import GROUPS, TOPOLOGIES, all_cases
 from tests.conformance.outcomes import Cell, Leg, running
 from tests.conformance.results import Results, versions
 from tests.conformance.table import Measured, document
@@ -21,14 +21,14 @@ def measure(leg: Leg, folder: Path) -> Measured:
     cells: dict[tuple[str, str, str], Cell] = {}
     for flavour in ("stock", "tfdist"):
         missing = {
-            topology: [case for case in table_cases().values() if not results.has(flavour, topology, case.group)]
+            topology: [case for case in all_cases().values() if not results.has(flavour, topology, case.group)]
             for topology in TOPOLOGIES
         }
         with running(leg, flavour, {topology: wanted for topology, wanted in missing.items() if wanted}) as futures:
             for topology in TOPOLOGIES:
                 if topology in futures:
                     results.keep(flavour, topology, futures[topology].result())
-                for group in TABLE_GROUPS:
+                for group in GROUPS:
                     for name, cell in results.read(flavour, topology, group).items():
                         cells[flavour, topology.name, name] = cell
     return Measured(keras=versions(leg), cells=cells)

@@ -28,8 +28,6 @@ GROUPS = (
 
 # The groups of programs that compute losses and metrics for themselves. CI runs them in float64 on two replicas.
 OWN_GROUPS = ("own_losses", "own_steps", "several_networks", "metrics_and_loops", "sequences")
-# The groups of the table in docs/conformance.md. Other rows, and rows in float64, are only tested so far.
-TABLE_GROUPS = tuple(group for group in GROUPS if group not in OWN_GROUPS)
 
 TOLERANCE = 1e-5
 # In float64, rounding cannot hide a wrong weight of a loss.
@@ -145,11 +143,6 @@ def all_cases() -> dict[str, Case]:
         importlib.import_module(f"tests.conformance.cases.{group}")
     order = {name: i for i, name in enumerate(_cases)}
     return dict(sorted(_cases.items(), key=lambda item: (GROUPS.index(item[1].group), order[item[0]])))
-
-
-def table_cases() -> dict[str, Case]:
-    """Returns the cases of the table by name, in its order."""
-    return {name: one for name, one in all_cases().items() if one.group in TABLE_GROUPS and one.floatx == "float32"}
 
 
 # The groups whose results depend on the number of replicas. CI runs them on four replicas of two workers, too.

@@ -10,7 +10,7 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
-from tests.conformance.case import TABLE_GROUPS, Topology, table_cases
+from tests.conformance.case import GROUPS, Topology, all_cases
 from tests.conformance.outcomes import Cell, Leg
 from tests.processes import ROOT
 
@@ -84,13 +84,13 @@ class Results:
             topology: the topology.
             measured: cells by the name of the case. Cases that do not apply may be missing.
         """
-        for group in TABLE_GROUPS:
+        for group in GROUPS:
             cells = {}
-            for case in table_cases().values():
+            for case in all_cases().values():
                 reason = case.applies(topology)
                 if case.group == group and (reason or case.name in measured):
                     cells[case.name] = Cell("n/a", detail=reason) if reason else measured[case.name]
-            if set(cells) == {case.name for case in table_cases().values() if case.group == group}:
+            if set(cells) == {case.name for case in all_cases().values() if case.group == group}:
                 path = self._path(flavour, topology, group)
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text(json.dumps({name: dataclasses.asdict(cell) for name, cell in cells.items()}))

@@ -6,7 +6,7 @@ import dataclasses
 import math
 from collections.abc import Iterable
 
-from tests.conformance.case import TABLE_GROUPS, TOPOLOGIES, table_cases
+from tests.conformance.case import GROUPS, TOPOLOGIES, all_cases
 from tests.conformance.outcomes import Cell
 
 WORDS = ("pass", "wrong", "raises", "hangs", "refuses", "n/a")
@@ -68,9 +68,9 @@ def rows_of(measured: Measured) -> list[str]:
         "| | " + " | ".join(topology.name for topology in TOPOLOGIES) + " |",
         "| --- |" + " --- |" * len(TOPOLOGIES),
     ]
-    for group in TABLE_GROUPS:
+    for group in GROUPS:
         lines.append(f"| **{group.replace('_', ' ')}** |" + " |" * len(TOPOLOGIES))
-        for case in table_cases().values():
+        for case in all_cases().values():
             if case.group == group:
                 pairs = (
                     pair(*(measured.cells[flavour, topology.name, case.name] for flavour in ("stock", "tfdist")))
@@ -95,7 +95,7 @@ def counts_of(measured: Measured) -> list[str]:
         exact = [
             cell.size
             for (f, topology, case), cell in measured.cells.items()
-            if f == "tfdist" and topology in chosen and cell.word == "pass" and not table_cases()[case].why
+            if f == "tfdist" and topology in chosen and cell.word == "pass" and not all_cases()[case].why
         ]
         lines.append(f"| {name} | " + " | ".join(counted) + f" | {max(exact, default=0.0):.1g} |")
     return lines
@@ -107,7 +107,7 @@ def reasons_of(measured: Measured, word: str, flavour: str) -> list[str]:
     for (f, topology, name), cell in measured.cells.items():
         if f == flavour and cell.word == word:
             sentence = cell.detail.splitlines()[0].removeprefix("ValueError: ")
-            found.setdefault(sentence, {}).setdefault(table_cases()[name].title, []).append(topology)
+            found.setdefault(sentence, {}).setdefault(all_cases()[name].title, []).append(topology)
     return [
         f"- {'; '.join(f'{title} ({_topologies(where)})' for title, where in cases.items())}: “{sentence}”"
         for sentence, cases in found.items()
@@ -122,7 +122,7 @@ def _topologies(names: Iterable[str]) -> str:
 def tolerances() -> list[str]:
     """Returns a line for each reason for a tolerance other than the default."""
     found: dict[tuple[float, str], list[str]] = {}
-    for case in table_cases().values():
+    for case in all_cases().values():
         if case.why:
             found.setdefault((case.tolerance, case.why), []).append(case.title)
     return [f"- {'; '.join(titles)}: {tolerance:g}. {why}" for (tolerance, why), titles in found.items()]

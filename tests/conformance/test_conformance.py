@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.conformance.case import TOPOLOGIES, UNORDERED, Case, Topology, all_cases, float32_cases, is_core, table_cases
+from tests.conformance.case import TOPOLOGIES, UNORDERED, Case, Topology, all_cases, float32_cases, is_core
 from tests.conformance.conftest import check
 from tests.processes import ROOT
 
@@ -47,7 +47,7 @@ def test_the_document_lists_these_cells(tables: list[list[list[str]]]) -> None:
     assert len(tables) >= 2
     for heading, _, *rows in tables:
         assert heading == [topology.name for topology in TOPOLOGIES]
-        assert [row[0] for row in rows if len(row) > 1] == [case.title for case in table_cases().values()]
+        assert [row[0] for row in rows if len(row) > 1] == [case.title for case in all_cases().values()]
 
 
 def test_in_the_document_no_cell_fails_with_tfdist(tables: list[list[list[str]]]) -> None:

@@ -40,11 +40,12 @@ class BackgroundWriter:
         def run() -> None:
             try:
                 job()
+                self._has_failed = False
             except OSError as error:
-                self._has_failed = True
                 get_logger().warning("could not %s: %s; the training goes on", to, error)
 
-        self._has_failed = False
+        # Until the job has succeeded, so that no error of any kind counts as success.
+        self._has_failed = True
         self._thread = threading.Thread(target=run, name="tfdist-snapshot", daemon=True)
         self._thread.start()
 

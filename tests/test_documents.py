@@ -14,9 +14,10 @@ from tests import mend_table
 from tests.conformance.case import all_cases
 from tests.processes import ROOT, run
 from tfdist.bench import main as bench
+from tfdist.doctor.cli import parser as doctor_parser
 from tfdist.flags import define_flags
 from tfdist.keras_compat.registry import MENDS
-from tfdist.launch.args import parse
+from tfdist.launch.args import parse, parse_scale
 from tfdist.train.cli import check_flags
 from tfdist.verify.cli import parser as verify_parser
 from tfdist.verify.cli import program_in
@@ -48,6 +49,9 @@ def test_command_lines_are_accepted(line: str, tmp_path: Path, monkeypatch: pyte
     Path("my.flags").write_text("--epochs=3\n")
     for command in line.split(" && "):
         words = shlex.split(command)
+        if words[:3] == ["tfdist", "launch", "--scale-to"]:
+            assert parse_scale(words[2:]) is not None
+            continue
         if words[:2] == ["tfdist", "launch"]:
             words = list(parse(words[2:]).command)
             if words[:2] == ["-m", "tfdist.train"]:
@@ -61,6 +65,8 @@ def test_command_lines_are_accepted(line: str, tmp_path: Path, monkeypatch: pyte
             with pytest.raises(SystemExit) as ended:
                 bench([*words[2:], "--help"])
             assert ended.value.code == 0
+        elif words[:2] == ["tfdist", "doctor"]:
+            doctor_parser().parse_args(words[2:])
         elif words[:2] == ["tfdist", "verify"]:
             split = words.index("--")
             verify_parser().parse_args(words[2:split])

@@ -51,6 +51,14 @@ NAMES = {
         "steps_per_epoch",
         "stop_on_nonfinite_loss",
         "evaluator_timeout_seconds",
+        "steps",
+        "validation_every",
+        "profile_steps",
+        "resume",
+        "snapshot_every_steps",
+        "snapshot_every_seconds",
+        "best_metric",
+        "stop_patience",
     },
 }
 

@@ -24,8 +24,10 @@ if TYPE_CHECKING:
 _ROOMS = (
     "allreduce",
     "bench",
+    "checkpoint",
     "cluster",
     "collectives",
+    "doctor",
     "flags",
     "input",
     "keras_compat",
@@ -36,6 +38,7 @@ _ROOMS = (
     "strategies",
     "train",
     "verify",
+    "watch",
     "workers",
 )
 _NAMES = {"AllReduceOptions": "tfdist.allreduce", "create_strategy": "tfdist.strategies"}

@@ -14,6 +14,7 @@ from tfdist._version import __version__
 
 COMMANDS = {
     "launch": "start the tasks of a cluster on this machine and watch over them",
+    "doctor": "check on every task what makes clusters fail: ports, names, versions, clocks, the shared directory",
     "verify": "prove that several replicas and workers compute the numbers of one device",
     "train": "train an image classifier on any strategy, configured by flags",
     "bench": "measure input pipelines (input), sums of gradients (allreduce) and optimizer steps (optimizer)",

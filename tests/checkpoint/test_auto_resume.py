@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes import launch, run
+from tests.processes import Finished, launch, run
 from tfdist.checkpoint.auto_resume import AutoResume
 
 PROGRAM = Path(__file__).parent / "programs" / "training.py"
@@ -20,28 +20,37 @@ DEADLINE_SECONDS = 240
 
 
 @pytest.fixture
-def trained(tmp_path):
-    """Returns a function that runs the program on one worker, or on two, and returns its result and its output."""
+def ended(tmp_path):
+    """Returns a function that runs the program, in a cluster if it has workers, and returns its end."""
 
-    def train(*options: str, workers: int = 1) -> tuple[dict | None, str]:
+    def run_program(*options: str, workers: int = 0) -> Finished:
         data = [f"--data-directory={tmp_path / 'data'}"]
-        if workers == 1:
+        if not workers:
             command = [sys.executable, str(PROGRAM), *data, *options]
-            ended = run(command, cwd=tmp_path, deadline_seconds=DEADLINE_SECONDS)
-        else:
-            options = ("--strategy=multi_worker_mirrored", *data, *options)
-            ended = launch(
-                "--workers", str(workers), "--", str(PROGRAM), *options, cwd=tmp_path, deadline_seconds=DEADLINE_SECONDS
-            )
-        found = [json.loads(text) for text in re.findall(r"RESULT (.*)", ended.text)]
+            return run(command, cwd=tmp_path, deadline_seconds=DEADLINE_SECONDS)
+        options = ("--strategy=multi_worker_mirrored", *data, *options)
+        return launch(
+            "--workers", str(workers), "--", str(PROGRAM), *options, cwd=tmp_path, deadline_seconds=DEADLINE_SECONDS
+        )
+
+    return run_program
+
+
+@pytest.fixture
+def trained(ended):
+    """Returns a function that runs the program, and returns its result and its output."""
+
+    def train(*options: str, workers: int = 0) -> tuple[dict | None, str]:
+        end = ended(*options, workers=workers)
+        found = [json.loads(text) for text in re.findall(r"RESULT (.*)", end.text)]
         assert all(one == found[0] for one in found)
-        assert len(found) in ((0, workers) if ended.code == 0 else (0,))
-        return (found[0] if found else None), ended.text
+        assert len(found) in ((0, max(1, workers)) if end.code == 0 else (0,))
+        return (found[0] if found else None), end.text
 
     return train
 
 
-def check_a_killed_training(trained, directory, *options: str, kills: tuple[int, ...], workers: int = 1) -> None:
+def check_a_killed_training(trained, directory, *options: str, kills: tuple[int, ...], workers: int = 0) -> None:
     expected, _ = trained(*options, workers=workers)
     assert expected is not None
     auto = f"--directory={directory}"
@@ -60,13 +69,12 @@ def check_a_killed_training(trained, directory, *options: str, kills: tuple[int,
 @pytest.mark.parametrize(
     ("strategy", "data"),
     [
-        ("one_device", "arrays"),
         ("mirrored", "augmented"),
         *(
             pytest.param(strategy, data, marks=pytest.mark.full)
             for strategy in ("one_device", "mirrored")
             for data in ("arrays", "dataset", "repeated", "augmented", "files")
-            if (strategy, data) not in [("one_device", "arrays"), ("mirrored", "augmented")]
+            if (strategy, data) != ("mirrored", "augmented")
         ),
     ],
 )
@@ -111,15 +119,75 @@ def test_a_finished_training_goes_on_for_more_epochs(trained, tmp_path):
     assert result == expected
 
 
-def test_another_number_of_replicas_is_refused(trained, tmp_path):
-    directory = f"--directory={tmp_path / 'run'}"
-    trained("--strategy=mirrored", directory, "--kill-after=11")
-    result, text = trained("--strategy=one_device", directory)
-    assert result is None
-    assert "ValueError: expected a snapshot of 1 replicas in" in text
+def check_a_preempted_training(trained, ended, directory, *options: str, during: str, after: int, workers: int) -> None:
+    expected, _ = trained(*options, workers=workers)
+    auto = f"--directory={directory}"
+    end = ended(*options, auto, f"--terminate-after={after}", f"--during={during}", workers=workers)
+    assert end.code == 75
+    written = set(re.findall(r"the training is interrupted: the snapshot of step (\d+) is in", end.text))
+    result, text = trained(*options, auto, workers=workers)
+    if during == "trace":
+        assert "the training is interrupted: no step is lost" in end.text
+        assert "no snapshot in" in text
+    else:
+        assert set(re.findall(r"the training goes on from the snapshot of step (\d+) ", text)) == written
+    assert result == expected
 
 
-@pytest.mark.parametrize("option", [{"every_steps": 0}, {"keep": 0}])
-def test_options_without_a_meaning_are_refused(option, tmp_path):
-    with pytest.raises(ValueError, match=f"expected {next(iter(option))} to be at least 1, received 0"):
-        AutoResume(str(tmp_path), **option)
+@pytest.mark.parametrize(
+    ("during", "after"),
+    [
+        ("test", 3),
+        *(pytest.param(*case, marks=pytest.mark.full) for case in [("train", 9), ("train begin", 8), ("epoch end", 2)]),
+        pytest.param("trace", 1, marks=pytest.mark.full),
+    ],
+)
+def test_a_signal_loses_no_step(during, after, trained, ended, tmp_path):
+    options = ("--strategy=mirrored", "--data=arrays")
+    check_a_preempted_training(trained, ended, tmp_path / "run", *options, during=during, after=after, workers=0)
+
+
+@pytest.mark.parametrize(
+    ("during", "after", "victim"),
+    [
+        ("test", 3, 1),
+        *(pytest.param("train", after, after % 2, marks=pytest.mark.full) for after in (2, 9)),
+        pytest.param("trace", 1, 1, marks=pytest.mark.full),
+        pytest.param("epoch end", 2, 0, marks=pytest.mark.full),
+    ],
+)
+def test_all_workers_leave_after_the_same_step(during, after, victim, trained, ended, tmp_path):
+    options = (f"--victim={victim}",)
+    check_a_preempted_training(trained, ended, tmp_path / "run", *options, during=during, after=after, workers=2)
+
+
+@pytest.mark.full
+def test_other_numbers_of_workers_read_the_same_records(trained, ended, tmp_path):
+    options = ("--data=files", "--without-noise")
+    trained("--strategy=one_device", *options, "--epochs=0")
+    expected, _ = trained("--strategy=one_device", *options)
+    for workers, after in ((2, 9), (1, 8)):
+        end = ended(*options, f"--directory={tmp_path / 'run'}", f"--terminate-after={after}", workers=workers)
+        assert end.code == 75
+    result, text = trained(*options, f"--directory={tmp_path / 'run'}", workers=2)
+    assert "the snapshot is of 1 replicas, and the training goes on with 2" in text
+    for name in ("losses", "norms"):
+        assert result[name] == pytest.approx(expected[name], rel=0, abs=1e-5)
+    assert result["epochs"] == expected["epochs"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"every_steps": 0}, "expected every_steps to be at least 1, received 0"),
+        ({"every_seconds": 0.0}, "expected every_seconds to be more than 0, received 0.0"),
+        ({"every_steps": 2, "every_seconds": 1.0}, "expected every_steps or every_seconds, received 2 and 1.0"),
+        ({"overhead": 1.5}, "expected overhead to be between 0 and 1, received 1.5"),
+        ({"keep": 0}, "expected keep to be at least 1, received 0"),
+        ({"preemption_seconds": 0}, "expected preemption_seconds to be more than 0, received 0"),
+        ({"preemption_signals": ("SIGKILL",)}, "expected the name of a signal that can be handled"),
+    ],
+)
+def test_options_without_a_meaning_are_refused(options, message, tmp_path):
+    with pytest.raises(ValueError, match=message):
+        AutoResume(str(tmp_path), **options)

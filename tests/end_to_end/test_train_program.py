@@ -50,7 +50,7 @@ def test_digits_are_learned_and_the_saved_model_is_the_one_that_was_evaluated(st
     assert len(lines) == (0 if strategy == "parameter_server" else int(arguments[1]))
 
     folder = tmp_path / "tfdist-model"
-    assert sorted(path.name for path in folder.iterdir()) == ["checkpoint.keras", "logs", "model.keras"]
+    assert sorted(path.name for path in folder.iterdir()) == ["checkpoint.keras", "logs", "model.keras", "snapshots"]
     assert list((folder / "logs").rglob("events.out.tfevents.*"))
     (tmp_path / "evaluate.py").write_text(EVALUATE)
     loaded = run([sys.executable, "evaluate.py", str(folder / "model.keras")], cwd=tmp_path, deadline_seconds=120)
@@ -69,7 +69,8 @@ def test_an_evaluator_evaluates_the_final_model(tmp_path: Path) -> None:
     flags = ["--epochs=2", f"--data_dir={tmp_path}/data"]
     ended = launch("--workers", "1", "--evaluator", "-m", "tfdist.train", *flags, cwd=tmp_path, deadline_seconds=150)
     assert ended.code == 0
-    assert re.search(r"\[evaluator 0\] tfdist: evaluated model.keras: accuracy 0\.", ended.text)
+    assert re.search(r"\[evaluator 0\] tfdist: evaluated step 44 \(snapshot-\S+\): accuracy 0\.", ended.text)
+    assert (tmp_path / "tfdist-model" / "best.keras").exists()
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import pytest
 
 from tfdist.launch.args import parse, split_command
 from tfdist.launch.cli import main
+from tfdist.launch.scale import Elastic
 
 
 @pytest.mark.parametrize(
@@ -54,6 +55,16 @@ def test_options_become_a_spec() -> None:
 def test_refusals_are_printed_with_exit_code_2(argv: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(argv.split()) == 2
     assert message in capsys.readouterr().err
+
+
+def test_options_of_restarts_become_a_spec() -> None:
+    line = (
+        "--max-restarts 3 --restart-budget-seconds 600 --max-preemptions 9 --restart-grace-seconds 0.5 --standby "
+        "--workers 2 --elastic 1:4 t.py"
+    )
+    spec = parse(line.split())
+    assert (spec.max_restarts, spec.restart_budget_seconds, spec.max_preemptions) == (3, 600.0, 9)
+    assert (spec.restart_grace_seconds, spec.standby, spec.elastic) == (0.5, True, Elastic(least=1, most=4))
 
 
 def test_help_names_every_option(capsys: pytest.CaptureFixture[str]) -> None:

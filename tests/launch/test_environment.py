@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import json
 import os
+from pathlib import Path
 
 import pytest
 
 from tfdist.cluster import ClusterConfig, Task
+from tfdist.cluster.launched import Launched, launched
 from tfdist.launch.environment import task_env, tf_config, thread_env, thread_share
 from tfdist.launch.spec import LaunchSpec
 
@@ -84,3 +86,12 @@ def test_variables_of_the_user_override_the_thread_share_and_the_environment_is_
     assert (env["A"], env["B"], env["PYTHONUNBUFFERED"], env["TFDIST_LAUNCH_ID"]) == ("from --env", "kept", "1", "id")
     assert base == {"OMP_NUM_THREADS": "3", "A": "old", "B": "kept"}
     assert dict(os.environ) == before
+
+
+def test_a_task_learns_its_launch_its_attempt_and_where_to_record_its_steps() -> None:
+    spec = LaunchSpec(command=("x",), workers=2)
+    inherited = {"TFDIST_LAUNCH_ID": "outer", "TFDIST_ATTEMPT": "7", "TFDIST_PROGRESS_FILE": "/outer"}
+    arguments = {"ports": {}, "share": 1, "launch_id": "id", "base": inherited}
+    env = task_env(WORKERS[0], spec, attempt=2, progress_file=Path("/logs/p"), **arguments)
+    assert launched(env) == Launched(launch_id="id", attempt=2, progress_file=Path("/logs/p"))
+    assert launched(task_env(WORKERS[0], spec, **arguments)) == Launched(launch_id="id", attempt=0)

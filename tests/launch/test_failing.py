@@ -95,6 +95,8 @@ raise ValueError("the consequence")
     assert "worker 0 failed first: exit code 1" in done.err
     assert "  worker 1 had written a traceback " in done.err
     assert " s earlier: see logs/worker-1.log\n" in done.err
+    assert "last lines of worker 1 (logs/worker-1.log):\n    Traceback" in done.err
+    assert "    KeyError: 'the cause'\n" in done.err
 
 
 def test_tasks_that_the_launcher_ends_are_not_reported_and_their_last_lines_are_only_logged(

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import pytest
+
 from tfdist.cluster import Task
-from tfdist.launch.policy import first_failure, unneeded_tasks
+from tfdist.launch.policy import CAUSE_SECONDS, cause, first_failure, unneeded_tasks
 from tfdist.launch.result import TaskExit
 
 CHIEF, W0, W1, PS, EVALUATOR = (
@@ -52,3 +54,21 @@ def test_after_the_success_of_the_coordinator_first_workers_and_ps_and_then_the_
 
 def test_an_evaluator_that_is_the_only_task_is_needed() -> None:
     assert unneeded_tasks([EVALUATOR], []) == []
+
+
+@pytest.mark.parametrize(
+    ("code", "tracebacks", "task"),
+    [
+        (1, {W1: 9.0}, W1),
+        (-6, {W0: 9.9, W1: 9.0, CHIEF: 9.5}, W1),
+        (1, {W0: 8.0, W1: 9.0}, None),
+        (1, {W1: 10.0 - CAUSE_SECONDS - 1.0}, None),
+        (1, {}, None),
+        (75, {W1: 9.0}, None),
+        (-9, {W1: 9.0}, None),
+    ],
+)
+def test_an_exception_shortly_before_the_first_failure_is_its_cause(
+    code: int, tracebacks: dict[Task, float], task: Task | None
+) -> None:
+    assert cause(ended(W0, 10.0, code), tracebacks) == task

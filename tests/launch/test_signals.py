@@ -15,7 +15,7 @@ def leave(number, frame):
     print("got", signal.Signals(number).name)
     sys.exit(0)
 
-for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
     signal.signal(number, leave)
 say(f"up-{index}")
 forever()
@@ -38,7 +38,7 @@ say(f"up-{index}")
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1])
 def test_a_signal_is_passed_on_to_all_tasks(launcher: Launcher, number: signal.Signals) -> None:
     started = launcher.start(
         "--workers", "2", "--grace-seconds", "25", "--log-dir", "logs", str(launcher.write(REPORTS_SIGNAL))
@@ -155,6 +155,23 @@ def test_a_launcher_whose_guard_was_killed_goes_on_and_cleans_up(launcher: Launc
     (launcher.place / "go on").touch()
     assert started.end().code == 0
     assert launcher.alive() == {}
+
+
+def test_a_guard_that_was_killed_is_replaced(launcher: Launcher) -> None:
+    started = launcher.start(
+        "--workers", "1", "--grace-seconds", "0.5", "--", str(launcher.write(HAS_GRANDCHILDREN + "forever()"))
+    )
+    started.wait_for("up-0")
+
+    def guards() -> list[int]:
+        return [pid for pid, command in launcher.alive().items() if "sweep.py" in command]
+
+    (guard,) = guards()
+    os.kill(guard, signal.SIGKILL)
+    wait_until(lambda: guards() not in ([], [guard]), "there is another guard")
+    started.process.kill()
+    started.process.wait(30)
+    wait_until(lambda: not launcher.alive(), "no process is left")
 
 
 def test_a_launcher_within_a_launcher_is_ended_with_its_tasks(launcher: Launcher) -> None:

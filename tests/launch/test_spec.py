@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from tfdist.launch.scale import Elastic
 from tfdist.launch.spec import LaunchSpec
 
 
@@ -82,6 +83,23 @@ def test_only_modules_and_python_files_are_run_with_this_python(command: tuple[s
             r"expected --env without TF_CONFIG, which the launcher sets, received TF_CONFIG='{}'\.$",
         ),
         ({"env": {"TFDIST_LAUNCH_ID": "a"}}, r"expected --env without TFDIST_LAUNCH_ID"),
+        ({"env": {"TFDIST_ATTEMPT": "1"}}, r"expected --env without TFDIST_ATTEMPT"),
+        ({"max_restarts": -1}, r"expected --max-restarts to be 0 or more, received -1\.$"),
+        ({"max_preemptions": -1}, r"expected --max-preemptions to be 0 or more, received -1\.$"),
+        (
+            {"restart_budget_seconds": 5.0},
+            r"expected --max-restarts or --max-preemptions with --restart-budget-seconds 5, received neither; add",
+        ),
+        (
+            {"restart_budget_seconds": 0.0, "max_restarts": 1},
+            r"expected --restart-budget-seconds to be a finite number, more than 0, received 0\.$",
+        ),
+        ({"restart_grace_seconds": -1.0}, r"expected --restart-grace-seconds to be a finite number, 0 or more, "),
+        ({"standby": True, "command": ("t.py",)}, r"expected --max-restarts with --standby, received none; add"),
+        (
+            {"standby": True, "max_restarts": 1, "command": ("python", "t.py")},
+            r"expected a Python file or `-m MODULE` as the command with --standby, received 'python'; write `-- train",
+        ),
     ],
 )
 def test_values_out_of_range_are_refused_in_one_sentence(options: dict[str, Any], message: str) -> None:
@@ -91,3 +109,26 @@ def test_values_out_of_range_are_refused_in_one_sentence(options: dict[str, Any]
 
 def test_as_many_tasks_as_one_machine_can_have_are_accepted() -> None:
     assert len(names(workers=1022, ps=0, chief=True, evaluator=True)) == 1024
+
+
+@pytest.mark.parametrize(
+    ("options", "limits"),
+    [
+        ({}, (0, 0)),
+        ({"max_restarts": 3}, (3, 100)),
+        ({"max_restarts": 3, "max_preemptions": 0}, (3, 0)),
+        ({"max_preemptions": 5}, (0, 5)),
+        ({"elastic": Elastic(least=1, most=2)}, (0, 100)),
+    ],
+)
+def test_requests_for_a_restart_are_granted_by_default_where_crashes_are_restarted(
+    options: dict[str, Any], limits: tuple[int, int]
+) -> None:
+    found = LaunchSpec(command=("x",), **options).limits
+    assert (found.max_restarts, found.max_preemptions) == limits
+
+
+def test_tasks_have_more_time_where_they_may_save_their_state_unless_a_time_is_given() -> None:
+    by_default, given = LaunchSpec(command=("x",)), LaunchSpec(command=("x",), grace_seconds=7.0)
+    assert (by_default.seconds_to_end, by_default.seconds_to_save) == (5.0, 30.0)
+    assert (given.seconds_to_end, given.seconds_to_save) == (7.0, 7.0)

@@ -7,6 +7,7 @@ import zipfile
 import numpy as np
 import pytest
 
+from tfdist.keras_compat.resume.callbacks import plain_state, set_plain_state
 from tfdist.keras_compat.version import keras
 from tfdist.train import callbacks
 from tfdist.train.callbacks import ChiefCheckpoint, StepTimer, StopIfNotFinite, TrainingNotFiniteError
@@ -35,6 +36,20 @@ def test_the_timer_does_not_count_the_first_step_of_an_epoch_and_the_time_betwee
     clock.seconds += 1000.0
     epoch(timer, clock, [50.0, 0.25, 0.25, 0.5])
     assert timer.steps_per_second == 5 / 2.0
+
+
+def test_a_timer_goes_on_after_an_interruption_without_counting_its_time(clock):
+    interrupted, timer = StepTimer(), StepTimer()
+    since = plain_state(timer, {}, "")
+    epoch(interrupted, clock, [100.0, 0.5, 0.5])
+    clock.seconds = 7.0
+    # AutoResume restores a callback after the epoch has begun. Another host has another clock.
+    timer.on_epoch_begin(1)
+    set_plain_state(timer, plain_state(interrupted, {}, "", since=since), {})
+    timer.on_train_batch_end(1)
+    clock.seconds += 2.0
+    timer.on_train_batch_end(2)
+    assert timer.steps_per_second == 3 / 3.0
 
 
 def test_the_checkpoint_is_one_complete_file_after_every_epoch(tmp_path):

@@ -7,6 +7,7 @@ import sys
 import pytest
 from absl import flags
 
+from tfdist.cluster.exit_codes import RESTART_CODE
 from tfdist.flags import define_flags
 from tfdist.train import cli, program
 
@@ -94,6 +95,44 @@ def test_a_mistake_in_a_flagfile_is_refused(ran, tmp_path, capsys):
 def test_mistakes_are_refused_before_the_program_runs(argv, message, ran, capsys):
     refused(argv, message, capsys)
     assert ran == []
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["--steps=100", "--epochs=3"], "expected --epochs or --steps, received 3 and 100; leave one out."),
+        (["--steps=0"], "flag --steps=0: "),
+        (["--validation_every=0"], "flag --validation_every=0: "),
+        (["--stop_patience=0"], "flag --stop_patience=0: "),
+        (["--resume=always"], "flag --resume=always: "),
+        (["--snapshot_every_seconds=0"], "expected --snapshot_every_seconds above 0, received 0.0."),
+        (
+            ["--snapshot_every_seconds=1", "--snapshot_every_steps=5"],
+            "expected --snapshot_every_steps or --snapshot_every_seconds, received 5 and 1.0; leave one out.",
+        ),
+        *(
+            ([f"--profile_steps={text}"], "expected --profile_steps as the first and the last step, such as 10:20, r")
+            for text in ("10", "20:10", "0:3", "a:b", "-1:3", "1:2:3")
+        ),
+    ],
+)
+def test_a_length_or_a_snapshot_that_has_no_meaning_is_refused(argv, message, ran, capsys):
+    refused(argv, message, capsys)
+    assert ran == []
+
+
+def test_a_warmup_is_compared_with_the_epochs_only_if_they_are_the_length(ran):
+    assert cli.main(["--steps=10000", "--warmup_epochs=21"]) == 7
+
+
+def test_an_interrupted_training_ends_with_its_own_exit_code(monkeypatch):
+    def leave(values, *, started):
+        raise SystemExit(RESTART_CODE)
+
+    monkeypatch.setattr(program, "run", leave)
+    with pytest.raises(SystemExit) as ended:
+        cli.main([])
+    assert ended.value.code == 75
 
 
 @pytest.mark.parametrize("flag", ["-h", "--help", "-help", "--helpfull"])

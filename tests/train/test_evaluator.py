@@ -1,23 +1,35 @@
 from __future__ import annotations
 
+import json
 import os
 import re
 import time
 import types
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
 from tfdist import create_strategy
+from tfdist.checkpoint.components import read_values
+from tfdist.checkpoint.disk import DiskTier
+from tfdist.checkpoint.following import SnapshotFollower
+from tfdist.checkpoint.part import Part, write_part
 from tfdist.input import write_tfrecords
+from tfdist.keras_compat.resume.variables import training_variables
 from tfdist.keras_compat.version import keras
-from tfdist.saving import save_model
 from tfdist.train import evaluator
+from tfdist.train.evaluations import Evaluations
+from tfdist.train.evaluator import Evaluator
+from tfdist.train.stopping import read_stop_request
+
+EPOCHS = 3
 
 
 class Data:
     eval_files: tuple = ()
     num_eval = 10
+    image_shape = (2,)
 
     @staticmethod
     def parse(record):
@@ -34,7 +46,13 @@ def data(tmp_path):
 
 @pytest.fixture
 def values(tmp_path):
-    return types.SimpleNamespace(model_dir=str(tmp_path / "run"), global_batch_size=4, evaluator_timeout_seconds=60.0)
+    return types.SimpleNamespace(
+        model_dir=str(tmp_path / "run"),
+        global_batch_size=4,
+        evaluator_timeout_seconds=60.0,
+        best_metric="loss",
+        stop_patience=None,
+    )
 
 
 @pytest.fixture
@@ -42,12 +60,53 @@ def strategy():
     return create_strategy("one_device")
 
 
-def build(strategy):
+def build(strategy, *, with_input=True):
     layers, losses = keras().layers, keras().losses
     with strategy.scope():
-        model = keras().Sequential([layers.Input((2,)), layers.Dense(2, name="logits")])
+        given = [layers.Input((2,))] if with_input else []
+        model = keras().Sequential([*given, layers.Dense(2, name="logits")])
         model.compile("adam", losses.SparseCategoricalCrossentropy(from_logits=True), metrics=["accuracy"])
     return model
+
+
+class Training:
+    """A training that takes a step to other weights whenever the evaluator sleeps, until the evaluator is to end."""
+
+    def __init__(self, strategy, data, values):
+        self.model, self._data, self.values, self.step = build(strategy), data, values, 0
+        with strategy.scope():
+            self.model.optimizer.build(self.model.trainable_variables)
+        self._tier = DiskTier(os.path.join(values.model_dir, "snapshots"), keep=2)
+        self.expected = {}
+
+    def to(self, scale, *, epoch=0, finished=False):
+        self.step += 5
+        weights = scale * np.array([[-0.01, 0.01], [0.0, 0.0]], "float32")
+        self.model.layers[-1].set_weights([weights, np.zeros(2)])
+        self.model.optimizer.iterations.assign(self.step)
+        batches = tf.data.TFRecordDataset(self._data.eval_files).map(self._data.parse).batch(4)
+        self.expected[self.step] = self.model.evaluate(batches, verbose=0, return_dict=True)
+        notes = {"replicas": 1, "epoch": epoch, "stopped": False}
+        kept = {k: v for k, v in training_variables(self.model).items() if k.startswith(("model/", "optimizer/"))}
+        buffer = memoryview(bytearray(100_000))
+        part = Part(step=self.step, values=read_values(kept, first_replica=0), notes=notes)
+        self._tier.write(self.step, {"worker-0": buffer[: write_part(part, buffer)]}, model="m", finished=finished)
+
+
+@pytest.fixture
+def training(strategy, data, values):
+    return Training(strategy, data, values)
+
+
+@pytest.fixture
+def evaluate(strategy, data, values):
+    def run(model=None):
+        made = Evaluations(os.path.join(values.model_dir, "evaluations.jsonl"))
+        follower = SnapshotFollower(os.path.join(values.model_dir, "snapshots"), seen=made.seen)
+        evaluator = Evaluator(model or build(strategy), strategy, data, values, evaluations=made, epochs=EPOCHS)
+        return evaluator.run(follower)
+
+    return run
 
 
 def clock(monkeypatch, *events):
@@ -66,58 +125,117 @@ def scalars(folder):
     return found
 
 
-def test_the_evaluator_evaluates_each_checkpoint_and_then_the_final_model(strategy, data, values, monkeypatch, caplog):
-    trained = build(strategy)
-    x = tf.reshape(tf.range(32, dtype=tf.float32), (16, 2))
-    checkpoint, final = (os.path.join(values.model_dir, f"{name}.keras") for name in ("checkpoint", "model"))
-    expected = {}
+def lines(values):
+    with open(os.path.join(values.model_dir, "evaluations.jsonl")) as file:
+        return [json.loads(line) for line in file]
 
-    def train_and_save(path, later):
-        trained.fit(x, tf.zeros(16, tf.int64), 2, verbose=0)
-        step = int(trained.optimizer.iterations.numpy())
-        batches = tf.data.TFRecordDataset(data.eval_files).map(data.parse).batch(4)
-        expected[step] = trained.evaluate(batches, verbose=0, return_dict=True)
-        save_model(trained, path)
-        os.utime(path, (time.time() + later,) * 2)
 
+def test_each_snapshot_is_evaluated_once_and_the_best_model_is_kept(training, evaluate, values, monkeypatch):
     clock(
         monkeypatch,
         lambda: None,
-        lambda: train_and_save(checkpoint, 10),
+        lambda: training.to(10.0),
         lambda: None,
-        lambda: train_and_save(checkpoint, 20),
-        lambda: train_and_save(final, 30),
+        lambda: training.to(1.0),
+        lambda: training.to(30.0, epoch=EPOCHS, finished=True),
     )
-    with caplog.at_level("INFO", logger="tfdist"):
-        assert (
-            evaluator.evaluate_checkpoints(
-                build(strategy), strategy, data, values, checkpoint=checkpoint, started=time.time()
-            )
-            == 0
-        )
-    assert [line.getMessage().split(":")[0] for line in caplog.records if line.name == "tfdist"] == [
-        "evaluated checkpoint.keras",
-        "evaluated checkpoint.keras",
-        "evaluated model.keras",
-    ]
+    assert evaluate() == 0
+    losses = {step: logs["loss"] for step, logs in training.expected.items()}
+    assert min(losses, key=losses.get) == 10
     written = scalars(values.model_dir)
     for metric in ("accuracy", "loss"):
-        of_step = written[f"evaluation_{metric}_vs_iterations"]
-        assert of_step == pytest.approx({step: logs[metric] for step, logs in expected.items()})
-        assert list(of_step) == [8, 16, 24]
+        expected = {step: logs[metric] for step, logs in training.expected.items()}
+        assert written[f"evaluation_{metric}_vs_iterations"] == pytest.approx(expected)
+        assert {line["step"]: line["metrics"][metric] for line in lines(values)} == pytest.approx(expected)
+    best = keras().models.load_model(os.path.join(values.model_dir, "best.keras"))
+    np.testing.assert_array_equal(best.layers[-1].get_weights()[0][0], np.array([-0.01, 0.01], "float32"))
+    assert int(best.optimizer.iterations.numpy()) == 10
 
 
-def test_files_of_an_earlier_training_are_not_evaluated(strategy, data, values, monkeypatch):
-    model = build(strategy)
-    checkpoint, final = (os.path.join(values.model_dir, f"{name}.keras") for name in ("checkpoint", "model"))
-    for path in (checkpoint, final):
-        save_model(model, path)
-        os.utime(path, (time.time() - 100,) * 2)
+def test_the_metric_of_the_best_model_can_be_the_accuracy(training, evaluate, values, monkeypatch):
+    values.best_metric = "accuracy"
+    clock(monkeypatch, lambda: training.to(1.0), lambda: training.to(-1.0, epoch=EPOCHS, finished=True))
+    assert evaluate() == 0
+    accuracies = {step: logs["accuracy"] for step, logs in training.expected.items()}
+    best = keras().models.load_model(os.path.join(values.model_dir, "best.keras"))
+    assert int(best.optimizer.iterations.numpy()) == max(accuracies, key=accuracies.get)
+
+
+def test_an_evaluator_that_lags_evaluates_the_newest_snapshot(training, evaluate, values, caplog):
+    training.to(1.0)
+    training.to(2.0, epoch=EPOCHS, finished=True)
+    with caplog.at_level("INFO", logger="tfdist"):
+        assert evaluate() == 0
+    assert [(line["step"], line["left_out"]) for line in lines(values)] == [(10, [5])]
+    assert "evaluated step 10 (snapshot-0000000010-0): accuracy 0." in caplog.text
+    assert "1 older not evaluated" in caplog.text
+
+
+def test_a_restarted_evaluator_goes_on(training, evaluate, values, strategy, monkeypatch):
+    values.evaluator_timeout_seconds = 0.0
+    training.to(1.0)
+    with pytest.raises(TimeoutError):
+        evaluate()
+    path = os.path.join(values.model_dir, "evaluations.jsonl")
+    with open(path, "a") as file:
+        # What a process leaves that is killed while it writes.
+        file.write('{"step": 7, "metr')
+    best = os.path.join(values.model_dir, "best.keras")
+    before = os.stat(best).st_mtime_ns
+    training.to(20.0, epoch=EPOCHS, finished=True)
+    # A model of the user may have no Input layer.
+    assert evaluate(build(strategy, with_input=False)) == 0
+    assert evaluate() == 0
+    with open(path) as file:
+        found = [line for line in file.read().splitlines() if line.endswith("}")]
+    assert [json.loads(line)["step"] for line in found] == [5, 10]
+    assert os.stat(best).st_mtime_ns == before
+
+
+def test_a_training_that_has_ended_with_fewer_epochs_may_go_on(training, evaluate, values, monkeypatch):
+    training.to(1.0, epoch=EPOCHS - 1, finished=True)
+    clock(monkeypatch, lambda: None, lambda: training.to(2.0, epoch=EPOCHS, finished=True))
+    assert evaluate() == 0
+    assert [line["step"] for line in lines(values)] == [5, 10]
+    # If it does not go on, the evaluator ends without an error.
+    training.to(3.0, epoch=EPOCHS - 1, finished=True)
+    values.evaluator_timeout_seconds = 0.0
+    assert evaluate() == 0
+
+
+def test_the_evaluator_asks_the_training_to_end(training, evaluate, values, monkeypatch):
+    values.stop_patience = 2
+
+    def not_yet():
+        assert read_stop_request(values.model_dir, run="") is None
+
+    clock(
+        monkeypatch,
+        lambda: training.to(1.0),
+        lambda: training.to(20.0),
+        lambda: (not_yet(), training.to(10.0)),
+        lambda: training.to(30.0, epoch=EPOCHS, finished=True),
+    )
+    assert evaluate() == 0
+    request = read_stop_request(values.model_dir, run="")
+    assert request.why == "2 evaluations in a row without a better loss"
+
+
+def test_a_loss_that_is_not_finite_is_no_improvement(training, evaluate, values, monkeypatch):
+    clock(monkeypatch, lambda: training.to(1.0), lambda: training.to(np.nan, epoch=EPOCHS, finished=True))
+    assert evaluate() == 0
+    assert [line["metrics"]["loss"] is None for line in lines(values)] == [False, True]
+    best = keras().models.load_model(os.path.join(values.model_dir, "best.keras"))
+    assert int(best.optimizer.iterations.numpy()) == 5
+
+
+def test_the_evaluator_does_not_wait_for_ever(evaluate, values, monkeypatch):
     values.evaluator_timeout_seconds = 0.01
     clock(monkeypatch, *[lambda: time.sleep(0.005)] * 100)
+    directory = os.path.join(values.model_dir, "snapshots")
     message = (
-        f"expected a new checkpoint {checkpoint} within 0 s, found none; read the logs of the workers, or raise "
+        f"expected a new snapshot in {directory!r} within 0 s, found none; read the logs of the workers, or raise "
         "--evaluator_timeout_seconds."
     )
     with pytest.raises(TimeoutError, match=re.escape(message)):
-        evaluator.evaluate_checkpoints(model, strategy, data, values, checkpoint=checkpoint, started=time.time())
+        evaluate()

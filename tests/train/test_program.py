@@ -36,6 +36,15 @@ def test_a_decay_ends_with_the_last_update(steps, passes, epochs):
     assert schedule.warmup_steps == pytest.approx(warmup, abs=0.5)
 
 
+def test_a_decay_ends_with_the_last_of_the_steps():
+    values = flags.FlagValues()
+    define_flags(flag_values=values)
+    values(["train", "--learning_rate=0.1", "--learning_rate_decay=linear", "--steps=50"])
+    schedule = program._optimizer(values, 22)._learning_rate
+    rates = [float(schedule(tf.constant(step, tf.int64))) for step in (0, 25, 50)]
+    assert rates == pytest.approx([0.1, 0.05, 0.0], abs=1e-7)
+
+
 @pytest.mark.parametrize(
     ("argv", "rate"),
     [

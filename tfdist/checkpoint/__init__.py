@@ -1,1 +1,21 @@
-"""Snapshots of a training run: in shared memory and on disk, from which the run goes on."""
+"""Snapshots of a training in memory and on disk, from which the training goes on after an interruption."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tfdist.checkpoint.auto_resume import AutoResume
+    from tfdist.checkpoint.loop import ResumableLoop
+
+__all__ = ["AutoResume", "ResumableLoop"]
+
+# Imported at the first use, because the tiers of snapshots need no TensorFlow.
+_HOMES = {"AutoResume": "tfdist.checkpoint.auto_resume", "ResumableLoop": "tfdist.checkpoint.loop"}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(importlib.import_module(_HOMES[name]), name)
+    raise AttributeError(f"module 'tfdist.checkpoint' has no attribute {name!r}")

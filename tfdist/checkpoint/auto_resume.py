@@ -2,211 +2,231 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-import platform
+import time
+from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-import tensorflow as tf
-
-from tfdist._log import get_logger
-from tfdist._version import __version__
-from tfdist.checkpoint.components import assign_values, read_values, variable_of
+from tfdist.checkpoint.keeper import Keeper, Options
+from tfdist.checkpoint.order_of_data import check_order
 from tfdist.checkpoint.part import Part
-from tfdist.checkpoint.snapshots import Snapshots
-from tfdist.keras_compat.resume.callbacks import LastCallback, plain_state, set_plain_state, watch_callbacks
+from tfdist.checkpoint.state_of_fit import StateOfFit, logs_of
+from tfdist.keras_compat.resume.callbacks import LastCallback, watch_callbacks
+from tfdist.keras_compat.resume.data_of_fit import is_asynchronous
+from tfdist.keras_compat.resume.files import refuse_other_resumers
 from tfdist.keras_compat.resume.first_step import before_first_step
 from tfdist.keras_compat.resume.position import training_data, watch_training_data
-from tfdist.keras_compat.resume.variables import build_optimizer, training_variables
-from tfdist.keras_compat.version import keras_in_use
-from tfdist.workers import count_workers, worker_index
-
-_CALLBACKS = "callbacks"
 
 
 class AutoResume(LastCallback):
     """Keeps snapshots of a fit, and lets the same fit go on from the newest one after a restart of the program.
 
+    A snapshot has the weights, the slots of the optimizer, the loss scale, the states of random layers, the metrics in
+    the middle of an epoch, History, the position in the data, the residuals of compression, and what the other
+    callbacks remember. A training that is killed at any time and started again ends with the same bits as one that was
+    never interrupted, on as many replicas.
+
+    Snapshots are kept in shared memory of each host, which outlives the process, and less often on disk, by a thread.
+    On SIGTERM all workers take a snapshot after the same step and exit with code 75, which means "start me again".
+
+    With parameter servers, whose workers make steps at different times, a snapshot is taken at the end of each epoch.
+    The training goes on with the next epoch, and the order of the records is another one.
+
     Args:
-        directory: directory of the snapshots of this fit; all workers share it.
-        every_steps: number of steps between two snapshots.
+        directory: directory of the snapshots of this program; all workers share it. A second fit of the same program
+            has a directory of its own within it.
+        every_steps: number of steps between two snapshots. Each one is also written to the disk, unless an earlier one
+            is still being written.
+        every_seconds: time between two snapshots, instead of every_steps.
+        overhead: largest share of the training time that snapshots may take, if neither of the two is given. The
+            callback measures what a snapshot costs, and the log says what it has chosen.
         memory: whether to keep the newest snapshots in the shared memory of each host, too.
         keep: number of snapshots to keep on disk.
+        preemption_seconds: how long the workers may take, after one of them has received SIGTERM, to agree on a step
+            and to write its snapshot.
+        preemption_signals: names of the signals that announce a preemption.
 
     Raises:
-        ValueError: if an option has no meaning, or if another training uses the directory.
+        ValueError: if an option has no meaning, if another training uses the directory, or if the data cannot be read
+            again in the same order.
+
+    Example:
+        >>> import tempfile, numpy as np, tensorflow as tf
+        >>> from tfdist.checkpoint import AutoResume
+        >>> tf.keras.utils.set_random_seed(1)
+        >>> model = tf.keras.Sequential([tf.keras.layers.Input((2,)), tf.keras.layers.Dense(1)])
+        >>> model.compile("sgd", "mse")
+        >>> resume = AutoResume(tempfile.mkdtemp())
+        >>> history = model.fit(np.ones([8, 2]), np.ones([8, 1]), epochs=2, verbose=0, callbacks=[resume])
+        >>> len(history.history["loss"])
+        2
     """
 
-    def __init__(self, directory: str, *, every_steps: int = 100, memory: bool = True, keep: int = 2) -> None:
+    def __init__(
+        self,
+        directory: str,
+        *,
+        every_steps: int | None = None,
+        every_seconds: float | None = None,
+        overhead: float = 0.02,
+        memory: bool = True,
+        keep: int = 2,
+        preemption_seconds: float = 25.0,
+        preemption_signals: tuple[str, ...] = ("SIGTERM",),
+    ) -> None:
         super().__init__()
-        if every_steps < 1:
-            raise ValueError(f"expected every_steps to be at least 1, received {every_steps}.")
-        if keep < 1:
-            raise ValueError(f"expected keep to be at least 1, received {keep}.")
+        options = Options(
+            every_steps=every_steps,
+            every_seconds=every_seconds,
+            overhead=overhead,
+            memory=memory,
+            keep=keep,
+            preemption_seconds=preemption_seconds,
+            preemption_signals=preemption_signals,
+        )
+        self._keeper = Keeper(directory, options)
         watch_callbacks()
         watch_training_data()
-        self._directory, self._every, self._keep, self._use_memory = directory, every_steps, keep, memory
-        # The part that is restored before the first step of this process, and values whose variables the trace makes.
-        self._loaded: Part | None = None
-        # The other callbacks, and the state that the program has given them.
-        self._others: list[tuple[Any, dict[str, Any]]] = []
-        # `_epoch` and `_step` say which step comes next, `_steps` counts the steps of all epochs.
-        self._epoch = self._first_epoch = self._steps = self._step = 0
 
     def before_train(self, others: list[Any]) -> None:
         """Finds the newest snapshot that all workers have, and prepares fit to go on from it."""
-        self._others = [(other, plain_state(other, {}, "")) for other in others]
-        self._data, self._strategy = training_data(), self.model.distribute_strategy
-        replicas = self._strategy.num_replicas_in_sync // count_workers(self._strategy)
-        self._first_replica = worker_index(self._strategy) * replicas
-        self._model_name = fingerprint(self.model)
-        self._snapshots = Snapshots(
-            self._directory,
-            self._strategy,
-            model=self._model_name,
-            made_by=versions(),
-            keep=self._keep,
-            memory=self._use_memory,
-        )
-        part = self._snapshots.newest()
-        if part is None:
-            get_logger().info("no snapshot in %s: the training begins", self._directory)
-            return
+        self._data, strategy = training_data(), self.model.distribute_strategy
+        self._state = StateOfFit(self.model, strategy, others, directory=self._keeper.directory)
+        # `_epoch` and `_step` say which step comes next, `_steps` counts the steps of all epochs.
+        self._epoch = self._first_epoch = self._steps = self._step = self._execution_begin = 0
+        self._logs: Mapping[str, Any] = {}
+        self._last_end: float | None = None
+        self._is_prepared = False
+        self._is_asynchronous = is_asynchronous(self.model)
+        # The part that is restored at the beginning of the first epoch of this process.
+        self._loaded: Part | None = None
+        refuse_other_resumers(others)
+        if not self._is_asynchronous:
+            check_order(self._data.dataset)
+        part = self._keeper.begin(strategy, model=self._state.model_name)
+        if part is not None:
+            self._go_to(part)
+
+    def _go_to(self, part: Part) -> None:
         notes = part.notes
         self._loaded = part
         self._epoch, self._step, self._steps = notes["epoch"], notes["step"], part.step
-        self._first_epoch = notes["first_epoch"]
+        self._first_epoch, self._execution_begin = notes["first_epoch"], notes["execution_begin"]
+        self._logs = logs_of(part)
         is_finished = notes["stopped"] or self._epoch >= self.params["epochs"]
-        get_logger().info(
-            "%s from the snapshot of step %d (epoch %d, step %d) in %s",
-            "the training is finished: restored" if is_finished else "the training goes on",
-            self._steps,
-            self._epoch + 1,
-            self._step,
-            self._directory,
-        )
+        where = f"epoch {self._epoch + 1}, step {self._step}"
+        self._keeper.say_what_goes_on(part, is_finished=is_finished, where=where)
+        self._state.go_on_with_files(part)
         if is_finished:
             # Once more in after_train, because other callbacks begin anew in their on_train_begin.
-            build_optimizer(self.model)
-            self._restore(part)
+            self._state.restore_finished(part)
             self._data.end(self.model)
             return
+        # The last step is shown to Keras again, without being executed, since it may have been the last of its epoch.
+        repeated = self._step - self._execution_begin if self._step else 0
         self._data.go_to(
             self.model,
             epoch=self._epoch,
             epochs=self._epoch - self._first_epoch,
-            step=self._step,
-            steps=self._steps,
+            step=self._step - repeated,
+            steps=self._steps - repeated,
             num_batches=notes["num_batches"],
         )
 
-    def after_epoch_begin(self, epoch: int) -> None:
-        """Restores the variables and the other callbacks, in the first epoch after a restart."""
-        part, self._loaded = self._loaded, None
-        if part is None:
+    def before_epoch_begin(self, epoch: int) -> None:
+        """Restores a snapshot from between two epochs, before the other callbacks begin the epoch."""
+        if self._loaded is None:
             self._epoch, self._step = epoch, 0
             if not self._steps:
                 self._first_epoch = epoch
-            return
-        waiting = self._restore(part)
-        if waiting:
-            # The arrays of a part in shared memory change when later parts are written.
-            values = {name: np.array(value) for name, value in part.values.items() if variable_of(name) in waiting}
-            before_first_step(self.model, lambda: self._restore_traced(values))
+        elif not self._step:
+            self._restore_before_first_step()
+            self.model.reset_metrics()
+
+    def after_epoch_begin(self, epoch: int) -> None:
+        """Restores a snapshot from the middle of an epoch, after the other callbacks have begun the epoch."""
+        self._last_end = None
+        if self._loaded is not None:
+            self._restore_before_first_step()
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        """Remembers the first step of an execution."""
+        self._execution_begin = batch
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        """Remembers the logs."""
+        self._logs = logs or {}
 
     def after_train_batch(self, batch: int) -> None:
-        """Takes a snapshot after every so many steps."""
-        self._steps += batch + 1 - self._step
+        """Takes a snapshot if one is due."""
+        if self.hides_step:
+            self.hides_step = False
+            return
+        now = time.perf_counter()
+        steps = batch + 1 - self._step
+        if self._last_end is not None and steps:
+            self._keeper.pace.step_took((now - self._last_end) / steps)
+        self._last_end = now
+        self._steps += steps
         self._step = batch + 1
+        if self._is_asynchronous:
+            return
+        if not self._is_prepared:
+            self._keeper.prepare(self._part())
+            self._is_prepared = True
+        self._keeper.record(self._steps)
+        if self._keeper.must_leave():
+            self._keeper.leave(self._part())
         # The last step of an epoch is followed by the snapshot at its end.
-        if self._steps % self._every == 0 and self._step != self.params["steps"]:
-            self._take()
+        elif self._keeper.pace.is_due(self._steps) and self._step != self._data.num_batches:
+            self._keeper.keep(self._part())
+            self._last_end = time.perf_counter()
+
+    def on_test_begin(self, logs: Any = None) -> None:
+        """Remembers the metrics of the training, which a validation uses again."""
+        self._metrics = self._state.read_metrics()
+
+    def after_test_batch(self, batch: int) -> None:
+        """Ends the training during its validation if it is preempted."""
+        if not self._is_asynchronous and self._keeper.must_leave():
+            self._keeper.leave(self._part(metrics=self._metrics))
 
     def after_epoch_end(self, epoch: int) -> None:
-        """Takes a snapshot at the end of the epoch."""
+        """Takes a snapshot at the end of the epoch if one is due."""
         self._epoch, self._step = epoch + 1, 0
-        self._take()
+        if self._is_asynchronous and self._keeper.must_leave():
+            self._keeper.leave(self._part())
+        if self._is_asynchronous or self._keeper.pace.is_due(self._steps):
+            self._keeper.keep(self._part())
 
     def after_train(self) -> None:
         """Keeps the end of the training on disk, and removes what is in memory."""
         if self._loaded is not None:
-            self._restore(self._loaded)
-            self._snapshots.close()
-        else:
-            self._take(finished=True)
+            self._state.restore(self._loaded)
+        self._keeper.finish(None if self._loaded is not None else self._part())
 
-    def _take(self, *, finished: bool = False) -> None:
-        arrays: dict[str, np.ndarray] = {}
-        states = [
-            [type(other).__name__, plain_state(other, arrays, f"{_CALLBACKS}/{i}", since=since)]
-            for i, (other, since) in enumerate(self._others)
-        ]
-        notes = {
+    def _part(self, *, metrics: Mapping[str, Any] | None = None) -> Part:
+        position = {
             "epoch": self._epoch,
             "step": self._step,
             "first_epoch": self._first_epoch,
+            "execution_begin": self._execution_begin,
             "num_batches": self._data.num_batches,
-            "stopped": bool(self.model.stop_training),
-            _CALLBACKS: states,
-            "model": self._model_name,
-            "replicas": self._strategy.num_replicas_in_sync,
         }
-        values = read_values(training_variables(self.model), first_replica=self._first_replica)
-        part = Part(step=self._steps, values={**values, **arrays}, notes=notes)
-        self._snapshots.keep(part, finished=finished)
+        return self._state.read(
+            step=self._steps, position=position, logs=self._logs if self._step else {}, metrics=metrics
+        )
 
-    def _restore(self, part: Part) -> set[str]:
-        """Assigns values to all variables that exist, and to other callbacks; returns the names of the others."""
-        replicas = self._strategy.num_replicas_in_sync
-        if part.notes["replicas"] != replicas:
-            raise ValueError(
-                f"expected a snapshot of {replicas} replicas in {self._directory!r}, received one of "
-                f"{part.notes['replicas']}; go on with as many replicas."
-            )
-        variables = training_variables(self.model)
-        missing = assign_values(variables, part.values, first_replica=self._first_replica)
-        for (other, _), (name, state) in zip(self._others, part.notes[_CALLBACKS], strict=False):
-            if type(other).__name__ == name:
-                set_plain_state(other, state, part.values)
-        named = {variable_of(name) for name in part.values if not name.startswith(f"{_CALLBACKS}/")}
-        if missing:
-            get_logger().warning("the snapshot has no value for %s", ", ".join(missing))
-        return named - set(variables)
-
-    def _restore_traced(self, values: dict[str, np.ndarray]) -> None:
-        """Assigns values to variables that the trace of the first step has made."""
-        names = {variable_of(name) for name in values}
-        variables = {name: one for name, one in training_variables(self.model).items() if name in names}
-        lost = names - set(variables)
-        if lost:
-            raise ValueError(
-                f"expected variables for {', '.join(sorted(lost))} of the snapshot in {self._directory!r}, received "
-                "none; go on with the same model, optimizer and options."
-            )
-        assign_values(variables, values, first_replica=self._first_replica)
-
-
-def fingerprint(model: Any) -> str:
-    """Returns a hash of the names, shapes and dtypes of the variables of a model and its optimizer.
-
-    Args:
-        model: a compiled Keras model.
-    """
-    described: list[Any] = [
-        [name, str(variable.dtype.name), list(variable.shape)]
-        for name, variable in training_variables(model).items()
-        if name.startswith("model/")
-    ]
-    described.append(type(model.optimizer).__name__)
-    return hashlib.sha256(json.dumps(described).encode()).hexdigest()[:16]
-
-
-def versions() -> dict[str, str]:
-    """Returns the versions of what makes a snapshot, by name."""
-    return {
-        "tfdist": __version__,
-        "tensorflow": tf.__version__,
-        keras_in_use().name: keras_in_use().version,
-        "python": platform.python_version(),
-    }
+    def _restore_before_first_step(self) -> None:
+        part, self._loaded = self._loaded, None
+        if part is None:
+            return
+        waiting = self._state.restore(part)
+        if not waiting and not self._step:
+            return
+        self.hides_step = self._step > 0
+        before_first_step(
+            self.model,
+            lambda: self._state.restore_made(waiting, former_replicas=part.notes["replicas"]),
+            batches=self._step - self._execution_begin,
+            logs=self._logs if self._step else None,
+        )

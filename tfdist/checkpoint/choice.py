@@ -5,36 +5,108 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
+# An offer is described by so many numbers.
+_WIDTH = 4
 
-@dataclasses.dataclass(frozen=True)
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Offer:
+    """A part in the shared memory of a worker's host.
+
+    Attributes:
+        step: its step.
+        timeline: number of the start of the program that has made the part. Two starts may make different parts of the
+            same step, on different numbers of workers for example.
+        replicas: number of replicas of the training that has made the part.
+        is_whole: whether the part has the values of all replicas, so that any worker can use it.
+    """
+
+    step: int
+    timeline: int = 0
+    replicas: int = 1
+    is_whole: bool = True
+
+
+def numbers_of(offers: Sequence[Offer], *, most: int) -> list[int]:
+    """Returns whole numbers that describe offers, so that workers can exchange them.
+
+    Args:
+        offers: the offers.
+        most: largest number of offers; as many numbers are returned in any case.
+
+    Example:
+        >>> from tfdist.checkpoint.choice import Offer, numbers_of, offers_in
+        >>> numbers_of([Offer(step=20)], most=2)
+        [20, 0, 1, 1, -1, -1, -1, -1]
+        >>> offers_in([20, 0, 1, 1, -1, -1, -1, -1])
+        [Offer(step=20, timeline=0, replicas=1, is_whole=True)]
+    """
+    found = [int(number) for offer in offers for number in dataclasses.astuple(offer)]
+    return found + [-1] * (most * _WIDTH - len(found))
+
+
+def offers_in(numbers: Sequence[int]) -> list[Offer]:
+    """Returns the offers that numbers_of has described.
+
+    Args:
+        numbers: the numbers.
+    """
+    found = [numbers[start : start + _WIDTH] for start in range(0, len(numbers), _WIDTH)]
+    return [
+        Offer(step=step, timeline=timeline, replicas=replicas, is_whole=bool(is_whole))
+        for step, timeline, replicas, is_whole in found
+        if step >= 0
+    ]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Choice:
     """The snapshot from which all workers go on.
 
     Attributes:
         step: its step.
-        in_memory: whether it is in the shared memory of every worker's host, else on disk.
+        timeline: number of the start of the program that has made it; None for a snapshot on disk.
+        source: the worker that gives its part to the workers that have none; None if none needs it.
     """
 
     step: int
-    in_memory: bool
+    timeline: int | None = None
+    source: int | None = None
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether the snapshot is in shared memory, else on disk."""
+        return self.timeline is not None
 
 
-def choose(in_memory: Sequence[Sequence[int]], on_disk: int | None) -> Choice | None:
+def choose(in_memory: Sequence[Sequence[Offer]], on_disk: int | None, *, replicas: int) -> Choice | None:
     """Returns the newest snapshot that all workers can have; None if there is none.
 
     Args:
-        in_memory: for each worker, the steps of the parts in the shared memory of its host.
+        in_memory: for each worker, the parts in the shared memory of its host.
         on_disk: step of the newest complete snapshot on disk, or None.
+        replicas: number of replicas of the training that goes on.
 
     Example:
-        >>> from tfdist.checkpoint.choice import choose
-        >>> choose([[20, 10], [10]], 5)
-        Choice(step=10, in_memory=True)
-        >>> choose([[20, 10], []], 5)
-        Choice(step=5, in_memory=False)
+        >>> from tfdist.checkpoint.choice import Offer, choose
+        >>> choose([[Offer(step=20), Offer(step=10)], [Offer(step=10)]], 5, replicas=1)
+        Choice(step=20, timeline=0, source=0)
+        >>> partial = Offer(step=20, replicas=2, is_whole=False)
+        >>> choose([[partial], []], 5, replicas=2)
+        Choice(step=5, timeline=None, source=None)
     """
-    common = set.intersection(*(set(steps) for steps in in_memory))
-    step = max(common, default=-1)
-    if on_disk is not None and on_disk > step:
-        return Choice(on_disk, in_memory=False)
-    return Choice(step, in_memory=True) if common else None
+    holders: dict[tuple[int, int], dict[int, Offer]] = {}
+    for worker, offers in enumerate(in_memory):
+        for offer in offers:
+            holders.setdefault((offer.step, offer.timeline), {})[worker] = offer
+    usable = []
+    for (step, timeline), found in holders.items():
+        is_everywhere = len(found) == len(in_memory)
+        same_replicas = all(offer.replicas == replicas for offer in found.values())
+        if (is_everywhere and same_replicas) or all(offer.is_whole for offer in found.values()):
+            source = None if is_everywhere else min(found)
+            usable.append(((step, len(found), timeline), Choice(step=step, timeline=timeline, source=source)))
+    best = max(usable, key=lambda pair: pair[0])[1] if usable else None
+    if on_disk is not None and (best is None or on_disk > best.step):
+        return Choice(step=on_disk)
+    return best

@@ -136,8 +136,16 @@ class DiskTier:
         Raises:
             ValueError: if all complete snapshots are of another model.
         """
+        while True:
+            folders = self._folders()
+            stored = self._newest_of(folders, model)
+            # A living writer may have removed some of them since, because it has written newer ones.
+            if stored is not None or all(folder.exists() for folder in folders):
+                return stored
+
+    def _newest_of(self, folders: list[Path], model: str) -> Stored | None:
         others = 0
-        for folder in self._folders():
+        for folder in folders:
             try:
                 manifest = read_manifest(folder)
                 if manifest.model != model:
@@ -148,6 +156,8 @@ class DiskTier:
                     read_checked(folder, manifest, name)
                 return Stored(folder=folder, manifest=manifest)
             except BrokenSnapshotError as error:
+                if not folder.exists():
+                    continue
                 self._broken.add(folder)
                 get_logger().warning("%s is not used: %s", folder, error)
         if others:

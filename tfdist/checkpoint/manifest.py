@@ -57,7 +57,8 @@ class Manifest:
 
     def to_json(self) -> str:
         """Returns the text of the manifest."""
-        return json.dumps({"format": FORMAT, **dataclasses.asdict(self)}, indent=1)
+        values = {"format": FORMAT, **dataclasses.asdict(self)}
+        return json.dumps({**values, "crc32": _checksum_of(values)}, indent=1)
 
     @classmethod
     def from_json(cls, text: str) -> Manifest:
@@ -71,6 +72,8 @@ class Manifest:
         """
         try:
             values: dict[str, Any] = json.loads(text)
+            if values.pop("crc32") != _checksum_of(values):
+                raise ValueError("another checksum than when it was written")
             if values.pop("format") != FORMAT:
                 raise ValueError("another format")
             values["parts"] = {name: StoredPart(**part) for name, part in values["parts"].items()}
@@ -89,6 +92,10 @@ def checksum(data: memoryview | bytes) -> int:
     for start in range(0, len(data), _CHUNK):
         found = zlib.crc32(data[start : start + _CHUNK], found)
     return found
+
+
+def _checksum_of(values: Mapping[str, Any]) -> int:
+    return checksum(json.dumps(values, sort_keys=True).encode())
 
 
 def read_manifest(folder: Path) -> Manifest:

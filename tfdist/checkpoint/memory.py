@@ -29,12 +29,15 @@ from tfdist.checkpoint.part import (
     whole_part,
     write_part,
 )
+from tfdist.saving.scratch_folder import scratch_folder
 
 SHARED_MEMORY = Path("/dev/shm")
 # The newest part, the part that is being written, and a part that is being copied to the disk.
 _SLOTS = 3
 _ROOM_FOR_INDEX = 1 << 20
 _RUN = ".run"
+# Beginning of the names of slots that are being made.
+_NEW = "new-"
 
 
 class MemoryTier:
@@ -72,19 +75,22 @@ class MemoryTier:
         self._mapped: dict[int, mmap.mmap] = {}
         self._newest: int | None = None
         self._pinned: int | None = None
-        self._guard = threading.Lock()
+        self._guard, self._allocation = threading.Lock(), threading.Lock()
         # The place of each slot's part in the order of writing; 0 for a slot without a complete part.
         self._numbers = [self._number(slot) for slot in range(_SLOTS)]
         self._newest = self._numbers.index(max(self._numbers)) if any(self._numbers) else None
 
     def _begin_run(self, directory: str) -> None:
-        """Removes the parts of another run, whose directory had the same name."""
+        """Removes what a killed process was making, and the parts of another run, whose directory had the same name."""
+        for path in self._folder.glob(f"{_NEW}*"):
+            path.unlink(missing_ok=True)
         note, run = self._folder / "run", run_of(directory)
         if not note.exists() or note.read_text() != run:
             for slot in range(_SLOTS):
                 self._path(slot).unlink(missing_ok=True)
-        (self._folder / "directory").write_text(os.path.realpath(directory))
-        note.write_text(run)
+            # Only written for a new run: a process that is killed here must not leave empty notes beside the parts.
+            (self._folder / "directory").write_text(os.path.realpath(directory))
+            note.write_text(run)
 
     def write(self, part: Part) -> None:
         """Keeps a part as the newest one. Each array is copied once.
@@ -106,6 +112,19 @@ class MemoryTier:
             write_part(part, buffer, index, number=number)
         with self._guard:
             self._newest, self._numbers[slot] = slot, number
+
+    def reserve(self, room: int) -> None:
+        """Allocates the memory for parts, so that no later `write` waits for it; may run in a thread.
+
+        Args:
+            room: number of bytes of a part, from `size_of_values`.
+
+        Raises:
+            OSError: if the shared memory is full.
+        """
+        for slot in range(_SLOTS):
+            if slot not in self._mapped:
+                self._buffer(slot, room)
 
     def newest(self) -> Part | None:
         """Returns the newest part, or None. Its arrays are valid until the next call of `write`, `clear` or `close`."""
@@ -162,23 +181,24 @@ class MemoryTier:
 
     def _buffer(self, slot: int, room: int) -> mmap.mmap:
         """Returns the memory of a slot, after making it larger if it is too small."""
-        if slot in self._mapped and len(self._mapped[slot]) >= room:
+        with self._allocation:
+            if slot in self._mapped and len(self._mapped[slot]) >= room:
+                return self._mapped[slot]
+            if slot in self._mapped:
+                with contextlib.suppress(BufferError):
+                    self._mapped.pop(slot).close()
+            # A new file, since arrays may share the memory of the old one.
+            handle, path = tempfile.mkstemp(dir=self._folder, prefix=_NEW)
+            try:
+                os.posix_fallocate(handle, 0, room + _ROOM_FOR_INDEX)
+                os.replace(path, self._path(slot))
+            except OSError:
+                os.unlink(path)
+                raise
+            finally:
+                os.close(handle)
+            self._map(slot)
             return self._mapped[slot]
-        if slot in self._mapped:
-            with contextlib.suppress(BufferError):
-                self._mapped.pop(slot).close()
-        # A new file, since arrays may share the memory of the old one.
-        handle, path = tempfile.mkstemp(dir=self._folder)
-        try:
-            os.posix_fallocate(handle, 0, room + _ROOM_FOR_INDEX)
-            os.replace(path, self._path(slot))
-        except OSError:
-            os.unlink(path)
-            raise
-        finally:
-            os.close(handle)
-        self._map(slot)
-        return self._mapped[slot]
 
     def _map(self, slot: int) -> None:
         with self._path(slot).open("r+b") as file:
@@ -210,13 +230,13 @@ def run_of(directory: str) -> str:
     """
     path = Path(directory, _RUN)
     if not path.exists():
-        handle, scratch = tempfile.mkstemp(dir=directory, prefix=f"{_RUN}-")
-        os.write(handle, uuid.uuid4().hex.encode())
-        os.close(handle)
-        # Several workers may do so at the same time. The first one decides.
-        with contextlib.suppress(FileExistsError):
-            os.link(scratch, path)
-        os.unlink(scratch)
+        # The next writer removes the folder if this process is killed.
+        with scratch_folder(directory) as scratch:
+            note = Path(scratch, "run")
+            note.write_text(uuid.uuid4().hex)
+            # Several workers may do so at the same time. The first one decides.
+            with contextlib.suppress(FileExistsError):
+                os.link(note, path)
     return path.read_text()
 
 

@@ -5,20 +5,23 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import random
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import tensorflow as tf
 
 from tfdist._log import get_logger
-from tfdist.checkpoint.choice import choose
+from tfdist.checkpoint.choice import Choice, Offer, choose, numbers_of, offers_in
 from tfdist.checkpoint.components import is_of_one_replica
 from tfdist.checkpoint.contributions import Contributions
 from tfdist.checkpoint.disk import DiskTier, Stored
 from tfdist.checkpoint.memory import MemoryTier
+from tfdist.checkpoint.pace import Costs, Pace
 from tfdist.checkpoint.part import Part, index_of, read_part, size_of_values, write_part
+from tfdist.checkpoint.transfer import broadcast, gather, is_gathered
 from tfdist.checkpoint.writer import BackgroundWriter
-from tfdist.workers import agree, count_workers, exchange, worker_index
+from tfdist.workers import agree, count_workers, worker_index
 
 # A worker offers this many parts of its memory. Two are enough, since no worker is more than one snapshot ahead.
 _OFFERS = 3
@@ -35,6 +38,7 @@ class Snapshots:
         made_by: versions of what makes the snapshots, by name.
         keep: number of snapshots to keep on disk.
         memory: whether to keep the newest snapshots in the shared memory of each host, too.
+        pace: says which snapshots are written to the disk, and learns what a snapshot costs.
 
     Raises:
         ValueError: if keep is less than 1.
@@ -49,11 +53,13 @@ class Snapshots:
         made_by: Mapping[str, str],
         keep: int,
         memory: bool,
+        pace: Pace,
     ) -> None:
         self._directory, self._strategy, self._model, self._made_by = directory, strategy, model, made_by
         self._worker, self._workers = worker_index(strategy), count_workers(strategy)
-        self._disk = DiskTier(directory, keep=keep)
+        self._keep = keep
         self._writer = BackgroundWriter()
+        self._pace, self._replicas = pace, strategy.num_replicas_in_sync
         self._use_memory = memory
         self._memory: MemoryTier | None = None
         self._step_on_disk = -1
@@ -61,7 +67,8 @@ class Snapshots:
     def newest(self) -> Part | None:
         """Returns this worker's part of the newest snapshot that all workers have; None if there is none.
 
-        The arrays of a part in shared memory change when later parts are kept.
+        If the number of replicas has changed, the part has the values of all former replicas. The arrays of a part in
+        shared memory change when later parts are kept.
 
         Raises:
             ValueError: if the snapshots are of another model, or if another training uses the directory.
@@ -71,61 +78,117 @@ class Snapshots:
         run, found, stored = 0, [], None
         failure: Exception | None = None
         try:
+            self._disk = DiskTier(self._directory, keep=self._keep)
             if self._use_memory:
                 self._memory = _memory_of(self._directory, self._worker)
             parts = self._memory.parts() if self._memory is not None else []
-            found = [part for part in parts if part.notes["model"] == self._model]
+            found = [part for part in parts if part.notes["model"] == self._model][:_OFFERS]
             stored = self._disk.newest(model=self._model)
             run = random.SystemRandom().getrandbits(62)
             if self._worker == 0:
                 Contributions(Path(self._directory), run).begin()
         except (OSError, ValueError) as error:
             failure = error
-        steps = [part.step for part in found[:_OFFERS]]
-        offers = [*steps, *[-1] * (_OFFERS - len(steps)), stored.manifest.step if stored is not None else -1, run]
-        rows = agree(self._strategy, offers, failure=failure, to=to)
-        self._contributions = Contributions(Path(self._directory), rows[0][-1])
+        offers = numbers_of([offer_of(part) for part in found], most=_OFFERS)
+        on_disk = stored.manifest.step if stored is not None else -1
+        rows = agree(self._strategy, [*offers, on_disk, run], failure=failure, to=to)
+        self._timeline = rows[0][-1]
+        self._contributions = Contributions(Path(self._directory), self._timeline)
         self._step_on_disk = rows[0][-2]
-        on_disk = self._step_on_disk if self._step_on_disk >= 0 else None
-        choice = choose([[step for step in row[:_OFFERS] if step >= 0] for row in rows], on_disk)
+        choice = choose(
+            [offers_in(row[:-2]) for row in rows],
+            self._step_on_disk if self._step_on_disk >= 0 else None,
+            replicas=self._replicas,
+        )
         if choice is None:
             return None
         if choice.in_memory:
-            return next(part for part in found if part.step == choice.step)
-        part, failure = None, None
+            part = self._from_memory(found, choice)
+            if part.step > self._step_on_disk:
+                # The memory of a host may be lost before the next snapshot.
+                self._write(part, in_memory=False, finished=False)
+            return part
+        failure = None
         try:
-            part = self._from_disk(stored, choice.step)
+            found = [self._from_disk(stored, choice.step)]
         except (OSError, ValueError) as error:
             failure = error
         agree(self._strategy, [], failure=failure, to=to)
-        return part
+        return found[0]
 
-    def keep(self, part: Part, *, finished: bool = False) -> None:
-        """Keeps a part in memory, and begins to write it to the disk unless an earlier part is still being written.
+    def keep(self, part: Part, *, finished: bool = False, on_disk: bool = False) -> bool:
+        """Keeps a part in memory, and begins to write it to the disk if that is due and no earlier part is written.
 
         Args:
             part: the part; its notes contain the fingerprint of the model as "model".
             finished: whether the training ends here. The function then returns when the part is on the disk, and ends
                 the use of the snapshots. If the disk is full, the part stays in memory.
+            on_disk: whether to return when the part is on the disk.
+
+        Returns:
+            Whether the newest part is on the disk; only known with `finished` or `on_disk`.
         """
-        if finished:
+        waits = finished or on_disk
+        if waits:
             self._writer.wait()
-        in_memory = self._keep_in_memory(part)
-        is_due = exchange(self._strategy, [not self._writer.is_busy], dtype="int64", to="take a snapshot")
-        if is_due[0] == (1,):
-            stack = contextlib.ExitStack()
-            # Pinned before the thread starts, since the next part may be kept before the thread runs.
-            pinned = self._memory.pinned() if in_memory and self._memory is not None else None
-            data = stack.enter_context(pinned) if pinned is not None else _bytes_of(part)
-
-            def store() -> None:
-                with stack:
-                    self._store(part.step, data, finished=finished)
-
-            self._writer.start(store, to=f"write the snapshot of step {part.step}")
-        if finished and self._writer.wait():
+        begun = time.perf_counter()
+        costs = dataclasses.astuple(self._pace.costs)
+        rows, others = gather(self._strategy, [not self._writer.is_busy, *costs], part.values, to="take a snapshot")
+        exchanged = time.perf_counter()
+        values = {**part.values, **others}
+        notes = {
+            **part.notes,
+            "timeline": self._timeline,
+            "replicas": self._replicas,
+            "is_whole": self._workers == 1 or not any(map(_is_kept_apart, values)),
+        }
+        whole = Part(step=part.step, values=values, notes=notes)
+        in_memory = self._keep_in_memory(whole)
+        is_free = all(row[0] for row in rows)
+        is_due = waits or (is_free and self._pace.is_due_on_disk(part.step))
+        if is_due:
+            self._write(whole, in_memory=in_memory, finished=finished)
+        self._pace.taken(part.step, on_disk=is_due)
+        self._pace.wait_took(exchanged - begun)
+        self._pace.copy_took(time.perf_counter() - exchanged)
+        self._pace.write_took(self._writer.processor_seconds)
+        choice = self._pace.decide([Costs(*row[1:]) for row in rows])
+        if choice is not None and self._worker == 0:
+            get_logger().info("%s", choice)
+        is_written = waits and self._writer.wait()
+        if is_written:
             self._step_on_disk = part.step
+        if finished and is_written:
             self.close()
+        return is_written
+
+    def _write(self, part: Part, *, in_memory: bool, finished: bool) -> None:
+        """Begins to write a part to the disk."""
+        stack = contextlib.ExitStack()
+        # Pinned before the thread starts, since the next part may be kept before the thread runs.
+        pinned = self._memory.pinned() if in_memory and self._memory is not None else None
+        data = stack.enter_context(pinned) if pinned is not None else _bytes_of(part)
+
+        def store() -> None:
+            with stack:
+                self._store(part.step, data, finished=finished)
+
+        self._writer.start(store, to=f"write the snapshot of step {part.step}")
+
+    def prepare(self, part: Part) -> None:
+        """Begins to allocate the memory for parts of this size in a thread.
+
+        Args:
+            part: a part of the size that later parts have.
+        """
+        memory = self._memory
+        if memory is not None:
+            room = size_of_values(part.values) + len(index_of(part))
+            self._writer.start(lambda: memory.reserve(room), to="reserve shared memory", is_measured=False)
+
+    def flush(self) -> None:
+        """Waits until no snapshot is being written."""
+        self._writer.wait()
 
     def close(self) -> None:
         """Ends the use of the snapshots, and gives the shared memory back if the newest snapshot is on the disk."""
@@ -153,10 +216,10 @@ class Snapshots:
     def _store(self, step: int, data: memoryview, *, finished: bool) -> None:
         """Writes a part to the disk; called in a thread."""
         own = read_part(data)
-        has_parts = self._workers > 1 and any(map(is_of_one_replica, own.values))
+        has_parts = not own.notes["is_whole"]
         if self._worker > 0:
             if has_parts:
-                values = {name: value for name, value in own.values.items() if is_of_one_replica(name)}
+                values = {name: value for name, value in own.values.items() if _is_kept_apart(name)}
                 kept = _bytes_of(dataclasses.replace(own, values=values))
                 self._contributions.give(step, f"worker-{self._worker}", kept)
             return
@@ -178,11 +241,35 @@ class Snapshots:
                 "workers share."
             )
         part = stored.part("worker-0")
-        name = f"worker-{self._worker}"
-        if self._worker > 0 and name in stored.manifest.parts:
-            own = stored.part(name)
-            part = dataclasses.replace(part, values={**part.values, **own.values})
-        return part
+        values = dict(part.values)
+        names = [f"worker-{self._worker}"] if part.notes["replicas"] == self._replicas else stored.manifest.parts
+        for name in names:
+            if name != "worker-0" and name in stored.manifest.parts:
+                values.update(stored.part(name).values)
+        return dataclasses.replace(part, values=values)
+
+    def _from_memory(self, found: Sequence[Part], choice: Choice) -> Part:
+        own = [part for part in found if (part.step, part.notes["timeline"]) == (choice.step, choice.timeline)]
+        if choice.source is None:
+            return own[0]
+        # All workers read the received bytes, or else their parts of this step.
+        data = broadcast(self._strategy, _bytes_of(own[0]) if own else None, source=choice.source)
+        return own[0] if own else read_part(data)
+
+
+def offer_of(part: Part) -> Offer:
+    """Returns what says where a part comes from, and who can use it.
+
+    Args:
+        part: a part that Snapshots has kept.
+    """
+    names = ("timeline", "replicas", "is_whole")
+    return Offer(step=part.step, **{name: part.notes[name] for name in names})
+
+
+def _is_kept_apart(name: str) -> bool:
+    """Returns whether only the worker of a value has it."""
+    return is_of_one_replica(name) and not is_gathered(name)
 
 
 def _memory_of(directory: str, worker: int) -> MemoryTier | None:

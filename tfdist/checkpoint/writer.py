@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 
 from tfdist._log import get_logger
@@ -22,25 +23,31 @@ class BackgroundWriter:
     def __init__(self) -> None:
         self._thread: threading.Thread | None = None
         self._has_failed = False
+        self.processor_seconds = 0.0
+        """Time of the processor that the last job took that succeeded and was measured."""
 
     @property
     def is_busy(self) -> bool:
         """Whether a job is running."""
         return self._thread is not None and self._thread.is_alive()
 
-    def start(self, job: Callable[[], object], *, to: str) -> None:
+    def start(self, job: Callable[[], object], *, to: str, is_measured: bool = True) -> None:
         """Starts a job, after the end of the job before.
 
         Args:
             job: what to do.
             to: what the job does, such as "write the snapshot of step 3", for the log.
+            is_measured: whether `processor_seconds` becomes the time of this job.
         """
         self.wait()
 
         def run() -> None:
+            begun = time.thread_time()
             try:
                 job()
                 self._has_failed = False
+                if is_measured:
+                    self.processor_seconds = time.thread_time() - begun
             except OSError as error:
                 get_logger().warning("could not %s: %s; the training goes on", to, error)
 

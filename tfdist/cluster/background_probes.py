@@ -8,6 +8,8 @@ import threading
 import time
 from collections.abc import Iterable
 
+from tfdist.cluster.greeting import Greeting
+from tfdist.cluster.incarnations import foreign_reason, is_foreign, is_replaced
 from tfdist.cluster.probe import CLOSED, NO_REPLY, REFUSED, SILENT, probe
 from tfdist.cluster.tasks import Task, same_task
 from tfdist.cluster.wrong_indices import another_task, is_another_task
@@ -28,8 +30,10 @@ class BackgroundProbes:
         peers: the tasks to connect to.
         deadline: the end of all attempts, in seconds of time.monotonic().
         once: whether each peer gets a single attempt.
+        incarnation: the incarnation of this task, which a peer that says its own must share; None accepts any.
 
     Attributes:
+        replaced_by: the greeting of a task of a later start of the same launch; None if none has answered.
         wake: a socket that becomes readable whenever the thread of a peer ends.
 
     Example:
@@ -38,9 +42,13 @@ class BackgroundProbes:
         ()
     """
 
-    def __init__(self, peers: Iterable[Task], *, deadline: float, once: bool = False) -> None:
+    def __init__(
+        self, peers: Iterable[Task], *, deadline: float, once: bool = False, incarnation: str | None = None
+    ) -> None:
         self._deadline = deadline
         self._once = once
+        self._incarnation = incarnation
+        self.replaced_by: Greeting | None = None
         # This initial reason is replaced as soon as the resolver returns.
         self._reasons: dict[Task, str | None] = dict.fromkeys(peers, _NO_LOOK_UP)
         self._stopped = False
@@ -88,12 +96,23 @@ class BackgroundProbes:
 
     def _probe(self, peer: Task) -> None:
         pause = _FIRST_PAUSE_SECONDS
+        foreign = False
         while (remaining := self._deadline - time.monotonic()) > 0:
             allowed = min(_ATTEMPT_SECONDS, remaining)
             answer = probe(peer.address, timeout_seconds=allowed)
             reason = answer.reason
-            if answer.task_name is not None and not same_task(answer.task_name, peer.name):
-                reason = another_task(answer.task_name)
+            if answer.task_name is not None:
+                foreign = is_foreign(self._incarnation, answer.incarnation)
+                if is_replaced(self._incarnation, answer.incarnation):
+                    self.replaced_by = Greeting(answer.task_name, incarnation=answer.incarnation)
+                if foreign:
+                    reason = foreign_reason(self._incarnation, answer.incarnation, answer.task_name)
+                elif not same_task(answer.task_name, peer.name):
+                    reason = another_task(answer.task_name)
+            elif answer.serves and foreign:
+                # A task of another incarnation waited there, and may have started TensorFlow's server meanwhile. The
+                # peer itself says its incarnation before it starts its server.
+                reason = self._reasons[peer]
             # If the deadline cut the attempt short, "no reply" says less than the reason of the previous attempt.
             cut_short = reason in (NO_REPLY, SILENT) and allowed < _ATTEMPT_SECONDS
             # A process with a wrong index that has ended since explains more than the refusal that it leaves behind.
@@ -102,6 +121,9 @@ class BackgroundProbes:
                 self._reasons[peer] = reason
             if reason is None or self._once:
                 break
+            if self.replaced_by is not None:
+                with contextlib.suppress(OSError):
+                    self._wake_sender.send(b"\0")
             retry = self._retries[peer].wait(min(pause, max(0.0, self._deadline - time.monotonic())))
             self._retries[peer].clear()
             if self._stopped:

@@ -1,22 +1,27 @@
 """The lines that tasks send each other while they wait for their peers, so that each notices who the other one is.
 
 A task that waits sends its name to everyone who connects to its port. A second process with the same port sends its own
-name back before it ends, so that the first process learns why a peer is missing, and passes it on to its peers.
+name back before it ends, so that the first process learns why a peer is missing, and passes it on to its peers. Tasks
+of `tfdist launch` add their incarnation, so that a process that an earlier start has left behind is told from a peer.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import re
 import socket
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from tfdist.cluster.launched import launched
+
 PREFIX = b"tfdist "
 # More than any line has. A line comes from the network, so its length is not trusted.
 MAX_BYTES = 256
 
-_LINE = re.compile(rb"tfdist ([a-z]{1,32}) (\d{1,9})(?: process (\d{1,9}))?\n")
+_LINE = re.compile(rb"tfdist ([a-z]{1,32}) (\d{1,9})(?: process (\d{1,9}))?(?: launch ([\w.-]{1,100}))?\n")
+_WORD = re.compile(r"[A-Za-z0-9_.-]{1,100}")
 _SECONDS = 2.0
 
 
@@ -26,21 +31,26 @@ class Greeting(NamedTuple):
     Args:
         task_name: the name of the task that sent the line, such as "worker 1".
         process: the process id; None if the task listens on its port.
+        incarnation: `Launched.incarnation` of the task; None if `tfdist launch` did not start it.
 
     Example:
         >>> Greeting("worker 1").to_bytes()
         b'tfdist worker 1\n'
         >>> Greeting.from_bytes(b"tfdist worker 1 process 4711\n")
-        Greeting(task_name='worker 1', process=4711)
+        Greeting(task_name='worker 1', process=4711, incarnation=None)
+        >>> Greeting("worker 1", incarnation="4f1c.2").to_bytes()
+        b'tfdist worker 1 launch 4f1c.2\n'
     """
 
     task_name: str
     process: int | None = None
+    incarnation: str | None = None
 
     def to_bytes(self) -> bytes:
         """Returns the line to send."""
         process = "" if self.process is None else f" process {self.process}"
-        return f"tfdist {self.task_name}{process}\n".encode()
+        launch = "" if self.incarnation is None else f" launch {self.incarnation}"
+        return f"tfdist {self.task_name}{process}{launch}\n".encode()
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Greeting | None:
@@ -48,8 +58,27 @@ class Greeting(NamedTuple):
         match = _LINE.fullmatch(data)
         if match is None:
             return None
-        job, index, process = match.groups()
-        return cls(f"{job.decode()} {int(index)}", None if process is None else int(process))
+        job, index, process, launch = match.groups()
+        return cls(
+            f"{job.decode()} {int(index)}",
+            None if process is None else int(process),
+            None if launch is None else launch.decode(),
+        )
+
+
+def own_incarnation() -> str | None:
+    """Returns the incarnation of this process as one word for a greeting; None if `tfdist launch` did not start it.
+
+    Raises:
+        ValueError: if TFDIST_ATTEMPT is not a whole number.
+    """
+    launch = launched()
+    if launch is None:
+        return None
+    # A launch id that someone has chosen may contain any character.
+    known = _WORD.fullmatch(launch.launch_id)
+    name = launch.launch_id if known else hashlib.sha256(launch.launch_id.encode()).hexdigest()
+    return f"{name[:80]}.{launch.attempt}"
 
 
 def read_line(connection: socket.socket) -> bytes:

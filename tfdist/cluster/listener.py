@@ -7,6 +7,7 @@ import selectors
 import socket
 
 from tfdist.cluster.greeting import MAX_BYTES, Greeting
+from tfdist.cluster.incarnations import is_foreign, is_replaced
 
 # A connection stays open until the other side closes it. This limit bounds the connections of clients that never do.
 _MOST_CONNECTIONS = 64
@@ -19,9 +20,11 @@ class PeerListener:
         server: a non-blocking socket that listens on the port of this task; the listener closes it.
         task_name: the name of this task.
         selector: the selector that the caller waits with; the listener adds its sockets to it.
+        incarnation: the incarnation of this task; None if it has none.
 
     Attributes:
         rivals: the greetings of the processes that could not listen because this task, or a peer, has their port.
+        replaced_by: the greeting of such a process of a later start of the same launch; None if there was none.
 
     Example:
         >>> import selectors, socket
@@ -31,10 +34,19 @@ class PeerListener:
         []
     """
 
-    def __init__(self, server: socket.socket, *, task_name: str, selector: selectors.BaseSelector) -> None:
+    def __init__(
+        self,
+        server: socket.socket,
+        *,
+        task_name: str,
+        selector: selectors.BaseSelector,
+        incarnation: str | None = None,
+    ) -> None:
         self.rivals: list[Greeting] = []
+        self.replaced_by: Greeting | None = None
         self._server = server
-        self._greeting = Greeting(task_name).to_bytes()
+        self._incarnation = incarnation
+        self._greeting = Greeting(task_name, incarnation=incarnation).to_bytes()
         self._selector = selector
         # In the order in which they were accepted.
         self._connections: list[socket.socket] = []
@@ -88,7 +100,12 @@ class PeerListener:
         return True
 
     def _note(self, greeting: Greeting | None) -> None:
-        if greeting is not None and greeting.process is not None and greeting not in self.rivals:
+        if greeting is None or greeting.process is None:
+            return
+        if is_replaced(self._incarnation, greeting.incarnation):
+            self.replaced_by = greeting
+        # A process of another incarnation says nothing about wrong indices in this one.
+        elif not is_foreign(self._incarnation, greeting.incarnation) and greeting not in self.rivals:
             self.rivals.append(greeting)
 
     def _drop(self, connection: socket.socket) -> None:

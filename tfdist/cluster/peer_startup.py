@@ -15,14 +15,21 @@ from tfdist.cluster.address import split_address
 from tfdist.cluster.background_probes import BackgroundProbes
 from tfdist.cluster.config import ClusterConfig
 from tfdist.cluster.errors import PeerTimeoutError, PortInUseError
-from tfdist.cluster.greeting import Greeting, send_greeting
+from tfdist.cluster.greeting import Greeting, own_incarnation, send_greeting
+from tfdist.cluster.incarnations import (
+    OTHER_LAUNCH,
+    foreign_reason,
+    is_foreign,
+    is_foreign_reason,
+    replaced_sentence,
+)
 from tfdist.cluster.listener import PeerListener
 from tfdist.cluster.probe import CLOSED, NO_REPLY, NO_ROUTE, REFUSED, SILENT, UNRESOLVED
 from tfdist.cluster.sockets import listen_on_own_port
 from tfdist.cluster.tasks import Task, same_task
 from tfdist.cluster.wrong_indices import CHECK_INDICES, describe, explain, is_another_task
 
-_ADVICE = {
+ADVICE = {
     REFUSED: "start it, or look in its output for why it ended",
     CLOSED: "look in its output for why it ended",
     UNRESOLVED: "check the host name and that this machine's DNS knows it",
@@ -62,6 +69,9 @@ def wait_for_peers(
     name at the address of a peer. The first process passes this on to its peers. All of them wait for 10 s more and
     raise PeerTimeoutError if no more peers are missing than wrong processes were seen.
 
+    Tasks of `tfdist launch` also send their incarnation. A task of another launch, or of another start of this launch,
+    is not taken for the peer. If this task meets a later start of its own launch, it raises PeerTimeoutError at once.
+
     Args:
         config: the cluster. A single process returns at once; an evaluator only checks that its own port is free.
         timeout_seconds: how long to wait for all peers together.
@@ -82,13 +92,16 @@ def wait_for_peers(
     _check_seconds("report_every_seconds", report_every_seconds)
     awaited = tuple(dict.fromkeys(config.peers() if peers is None else peers))
     write_line = get_logger().info if log is None else log
+    incarnation = own_incarnation()
     start = time.monotonic()
     with contextlib.ExitStack() as stack:
         selector = stack.enter_context(selectors.DefaultSelector())
         listener = None
         if config.address is not None:
-            listener = stack.enter_context(_listen(config.address, config.task_name, selector))
-        probes = stack.enter_context(BackgroundProbes(awaited, deadline=start + timeout_seconds))
+            listener = stack.enter_context(_listen(config.address, config.task_name, selector, incarnation))
+        probes = stack.enter_context(
+            BackgroundProbes(awaited, deadline=start + timeout_seconds, incarnation=incarnation)
+        )
         selector.register(probes.wake, selectors.EVENT_READ)
         next_report, give_up_at = report_every_seconds, timeout_seconds
         retried = -math.inf
@@ -96,6 +109,10 @@ def wait_for_peers(
         while missing := probes.missing():
             elapsed = time.monotonic() - start
             rivals = listener.rivals if listener else []
+            newer = probes.replaced_by or (listener.replaced_by if listener else None)
+            if newer is not None:
+                sentence = replaced_sentence(config.task_name, incarnation, newer.task_name, newer.incarnation)
+                raise PeerTimeoutError(sentence, missing)
             if not explain(missing, rivals):
                 give_up_at = timeout_seconds
             elif give_up_at == timeout_seconds:
@@ -156,15 +173,23 @@ def probe_peers(config: ClusterConfig, *, timeout_seconds: float = 1.0) -> tuple
     return probes.missing()
 
 
-def _listen(address: str, task_name: str, selector: selectors.BaseSelector) -> PeerListener:
+def _listen(address: str, task_name: str, selector: selectors.BaseSelector, incarnation: str | None) -> PeerListener:
     try:
-        return PeerListener(listen_on_own_port(address, task_name=task_name), task_name=task_name, selector=selector)
+        server = listen_on_own_port(address, task_name=task_name)
+        return PeerListener(server, task_name=task_name, selector=selector, incarnation=incarnation)
     except PortInUseError as error:
         _, port = split_address(address)
         # The other process is on this machine, whose own address may have no route from inside a container.
-        holder = send_greeting(Greeting(task_name, os.getpid()), hosts=("127.0.0.1", "::1"), port=port)
+        own = Greeting(task_name, os.getpid(), incarnation)
+        holder = send_greeting(own, hosts=("127.0.0.1", "::1"), port=port)
         if holder is None:
             raise
+        if is_foreign(incarnation, holder.incarnation):
+            reason = foreign_reason(incarnation, holder.incarnation, holder.task_name)
+            raise PortInUseError(
+                f"{task_name} expected port {port} to be free for its own address {address}, but {reason}; "
+                f"{OTHER_LAUNCH}."
+            ) from error
         raise PortInUseError(
             f"{task_name} expected port {port} to be free for its own address {address}, but another process that is "
             f"{holder.task_name} listens there; {CHECK_INDICES}."
@@ -210,8 +235,10 @@ def _report(missing: Sequence[tuple[Task, str]], elapsed: float, timeout_seconds
 def _timeout_sentence(missing: Sequence[tuple[Task, str]], count: int, rivals: Sequence[Greeting], seconds: str) -> str:
     if rivals or any(is_another_task(reason) for _, reason in missing):
         advice = CHECK_INDICES
+    elif any(is_foreign_reason(reason) for _, reason in missing):
+        advice = OTHER_LAUNCH
     else:
-        advice = " and ".join(dict.fromkeys(_ADVICE.get(why, "check its machine and network") for _, why in missing))
+        advice = " and ".join(dict.fromkeys(ADVICE.get(why, "check its machine and network") for _, why in missing))
     others = f", and {describe(rivals)}" if rivals else ""
     if len(missing) == 1:
         peer, reason = missing[0]

@@ -27,15 +27,17 @@ class Answer(NamedTuple):
         reason: why no task answers there, in a few words; None if a task answers.
         serves: whether TensorFlow's server answers, rather than a task in wait_for_peers.
         task_name: the name that a task in wait_for_peers has sent; None if none was sent.
+        incarnation: the incarnation that a task in wait_for_peers has sent; None if none was sent.
 
     Example:
         >>> Answer(None, serves=True)
-        Answer(reason=None, serves=True, task_name=None)
+        Answer(reason=None, serves=True, task_name=None, incarnation=None)
     """
 
     reason: str | None
     serves: bool = False
     task_name: str | None = None
+    incarnation: str | None = None
 
 
 def probe(address: str, *, timeout_seconds: float) -> Answer:
@@ -123,7 +125,7 @@ def _read_answer(connection: socket.socket) -> Answer:
         return Answer(SILENT)
     greeting = Greeting.from_bytes(data)
     if greeting is not None:
-        return Answer(None, task_name=greeting.task_name)
+        return Answer(None, task_name=greeting.task_name, incarnation=greeting.incarnation)
     return Answer(None, serves=True) if data and not data.startswith(PREFIX) else Answer(CLOSED)
 
 

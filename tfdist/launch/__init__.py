@@ -11,8 +11,9 @@ Example:
 from tfdist.cluster import Task
 from tfdist.launch.cli import main
 from tfdist.launch.command import CommandError
-from tfdist.launch.result import LaunchResult, TaskExit
+from tfdist.launch.result import LaunchResult, Restart, TaskExit
+from tfdist.launch.scale import Elastic
 from tfdist.launch.spec import LaunchSpec
 from tfdist.launch.supervisor import launch
 
-__all__ = ["CommandError", "LaunchResult", "LaunchSpec", "Task", "TaskExit", "launch", "main"]
+__all__ = ["CommandError", "Elastic", "LaunchResult", "LaunchSpec", "Restart", "Task", "TaskExit", "launch", "main"]

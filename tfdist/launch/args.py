@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tfdist.launch.scale import Elastic
 from tfdist.launch.spec import LaunchSpec
 
 _USAGE = """tfdist launch [options] -- COMMAND [ARGUMENTS ...]
-       tfdist launch [options] -m MODULE [ARGUMENTS ...]"""
+       tfdist launch [options] -m MODULE [ARGUMENTS ...]
+       tfdist launch --scale-to N --log-dir DIR"""
 
 _DESCRIPTION = """
 Starts the tasks of a cluster on this machine, each with its TF_CONFIG, and watches over them. When a task fails, the
@@ -20,7 +23,8 @@ others are ended and the failure is reported. When this program ends, even by SI
 _EPILOG = """
 exit code: 0 if all tasks succeeded, else the code of the task that failed first (128 + number for a signal),
 128 + number if this program received a signal, 124 after a timeout, 127 if the command does not exist, 126 if it
-cannot be executed, 2 for wrong options.
+cannot be executed, 2 for wrong options. A task that ends with 75 asks for a restart; this program ends with 75 if a
+task asked for a restart and was not restarted, also after a signal.
 
 example: tfdist launch --workers 2 -- python train.py --epochs 3
 """
@@ -40,7 +44,9 @@ _OPTIONS: dict[str, dict[str, Any]] = {
     "--grace-seconds": {
         "type": float,
         "metavar": "S",
-        "help": "time between the signal that asks a task to end and SIGKILL (default: 5)",
+        "help": "time between the signal that asks a task to end and SIGKILL (default: 30 where tasks may save their "
+        "state, which is after a signal to this program other than SIGINT, after exit code 75 of another task, and "
+        "after --scale-to; else 5)",
     },
     "--evaluator-grace-seconds": {
         "type": float,
@@ -48,6 +54,44 @@ _OPTIONS: dict[str, dict[str, Any]] = {
         "help": "time that the evaluator may go on after all other tasks have ended (default: 60)",
     },
     "--timeout-seconds": {"type": float, "metavar": "S", "help": "end all tasks after S seconds (default: never)"},
+    "--max-restarts": {
+        "type": int,
+        "metavar": "N",
+        "help": "start all tasks again if one fails, at most N times (default: 0); a task that fails three times in a "
+        "row at the same step, or before its first step, is not restarted again",
+    },
+    "--max-preemptions": {
+        "type": int,
+        "metavar": "N",
+        "help": "start all tasks again if one ends with exit code 75, at most N times, which do not count as restarts "
+        "after failures (default: 100 with --max-restarts, else 0)",
+    },
+    "--restart-budget-seconds": {
+        "type": float,
+        "metavar": "S",
+        "help": "count only the restarts of the last S seconds against these two limits (default: all of the run)",
+    },
+    "--restart-grace-seconds": {
+        "type": float,
+        "metavar": "S",
+        "help": "time between the signal that asks the other tasks to end, after a failure and before a restart, and "
+        "SIGKILL (default: 1, or --grace-seconds if that is less)",
+    },
+    "--elastic": {
+        "metavar": "MIN:MAX",
+        "help": "go on with one worker less, but at least MIN, when a worker fails and is not restarted any more, and "
+        "with as many as --scale-to asks for, at most MAX",
+    },
+    "--scale-to": {
+        "type": int,
+        "metavar": "N",
+        "help": "tell the run with --elastic whose logs are in --log-dir to go on with N workers; starts nothing",
+    },
+    "--standby": {
+        "action": "store_true",
+        "help": "keep a process for each task ready with TensorFlow imported, so that restarts are quicker; only for "
+        "commands that are `-m MODULE` or a .py file",
+    },
     "--threads-per-rank": {
         "type": int,
         "metavar": "N",
@@ -121,7 +165,35 @@ def parse(argv: Sequence[str]) -> LaunchSpec:
     values = vars(parser().parse_args(options))
     if "env" in values:
         values["env"] = parse_env(values["env"])
+    if "elastic" in values:
+        values["elastic"] = Elastic.parse(values["elastic"])
     return LaunchSpec(command=tuple(command), **values)
+
+
+def parse_scale(argv: Sequence[str]) -> tuple[int, Path] | None:
+    """Returns the number of workers and the directory of a request to a running launcher; None for other commands.
+
+    Args:
+        argv: the arguments after `tfdist launch`.
+
+    Raises:
+        ValueError: if anything but --scale-to and --log-dir is given.
+        SystemExit: if an option is unknown or malformed (code 2).
+
+    Example:
+        >>> parse_scale(["--scale-to", "1", "--log-dir", "logs"])
+        (1, PosixPath('logs'))
+    """
+    options, command = split_command(argv)
+    if not any(word.partition("=")[0] == "--scale-to" for word in options):
+        return None
+    values = vars(parser().parse_args(options))
+    if command or set(values) != {"scale_to", "log_dir"}:
+        raise ValueError(
+            f"expected --scale-to N with --log-dir DIR and nothing else, received {shlex.join(argv)!r}; it is a "
+            "message to a run that goes on."
+        )
+    return values["scale_to"], values["log_dir"]
 
 
 def parse_env(pairs: Sequence[str]) -> Mapping[str, str]:

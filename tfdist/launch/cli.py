@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import errno
 import sys
+from pathlib import Path
 
 from tfdist._cli import discard_output
-from tfdist.launch.args import parse
+from tfdist.launch.args import parse, parse_scale
 from tfdist.launch.command import CommandError
+from tfdist.launch.report import count
+from tfdist.launch.scale import request_workers
 from tfdist.launch.supervisor import launch
 
 
@@ -25,8 +28,12 @@ def main(argv: list[str] | None = None) -> int:
         >>> main(["--workers", "0", "train.py"])  # Standard error says that there is no task.
         2
     """
+    arguments = sys.argv[1:] if argv is None else argv
     try:
-        spec = parse(sys.argv[1:] if argv is None else argv)
+        request = parse_scale(arguments)
+        if request is not None:
+            return _scale(*request)
+        spec = parse(arguments)
     except SystemExit as end:
         return int(end.code or 0)
     except ValueError as error:
@@ -53,6 +60,15 @@ def main(argv: list[str] | None = None) -> int:
         # The tasks went on without a reader, as in `| head`, so that the exit code is that of the tasks.
         discard_output(sys.stdout)
     return code
+
+
+def _scale(workers: int, log_dir: Path) -> int:
+    try:
+        request_workers(log_dir, workers)
+    except OSError as error:
+        return _refuse(error, 1)
+    print(f"tfdist launch: the run goes on with {count(workers, 'worker')}", file=sys.stderr)
+    return 0
 
 
 def _refuse(error: Exception, code: int) -> int:

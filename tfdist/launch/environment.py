@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from tfdist.cluster import Task
 from tfdist.cluster.address import join_address
+from tfdist.cluster.launched import ATTEMPT, LAUNCH_ID, PROGRESS_FILE
 from tfdist.cluster.tf_config import Fields, render
 from tfdist.launch.spec import LaunchSpec
 
@@ -109,17 +111,27 @@ def thread_env(task: Task, tasks: Sequence[Task], *, share: int) -> dict[str, st
 
 
 def task_env(
-    task: Task, spec: LaunchSpec, *, ports: Mapping[Task, int], share: int, launch_id: str, base: Mapping[str, str]
+    task: Task,
+    spec: LaunchSpec,
+    *,
+    ports: Mapping[Task, int],
+    share: int,
+    launch_id: str,
+    base: Mapping[str, str],
+    attempt: int = 0,
+    progress_file: Path | None = None,
 ) -> dict[str, str]:
     """Returns all environment variables of one task.
 
     Args:
         task: the task.
-        spec: the launch; its `env` overrides all variables except TF_CONFIG and TFDIST_LAUNCH_ID.
+        spec: the launch; its `env` overrides all variables except those that the launcher sets itself.
         ports: the port of each task of the cluster.
         share: the number that `thread_share` returned.
         launch_id: the unique name of the launch.
         base: the variables to start from; its thread variables override the computed thread variables.
+        attempt: how often the tasks had been restarted before this start.
+        progress_file: where the task records its steps; None is nowhere.
     """
     return {
         **thread_env(task, spec.tasks, share=share),
@@ -127,5 +139,8 @@ def task_env(
         "PYTHONUNBUFFERED": "1",
         **spec.env,
         "TF_CONFIG": tf_config(task, ports, host=spec.host),
-        "TFDIST_LAUNCH_ID": launch_id,
+        LAUNCH_ID: launch_id,
+        ATTEMPT: str(attempt),
+        # An empty text counts as none. A launcher may be a task of another launcher, and so inherit its progress file.
+        PROGRESS_FILE: "" if progress_file is None else str(progress_file),
     }

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import signal
+from collections.abc import Mapping, Sequence
 
 from tfdist.cluster import Task
+from tfdist.cluster.exit_codes import RESTART_CODE
 from tfdist.launch.environment import has_ps
 from tfdist.launch.result import TaskExit
+
+CAUSE_SECONDS = 30.0
+"""A traceback that a task wrote longer before another task failed is not the cause of that failure."""
 
 
 def first_failure(tasks: Sequence[Task], exits: Sequence[TaskExit]) -> TaskExit | None:
@@ -30,6 +35,30 @@ def first_failure(tasks: Sequence[Task], exits: Sequence[TaskExit]) -> TaskExit 
         and not (end.task.job in ("worker", "ps") and success_at is not None and end.seconds >= success_at)
     ]
     return min(failures, key=lambda end: end.seconds, default=None)
+
+
+def cause(first: TaskExit, tracebacks: Mapping[Task, float]) -> Task | None:
+    """Returns the task whose exception probably made another task fail first; None if there is none.
+
+    A task that raises an exception takes time to end, since TensorFlow shuts down. A task that lost its peer may end
+    sooner. A task that was killed with SIGKILL, or that asked for a restart, did not fail because of a peer.
+
+    Args:
+        first: the end of the task that failed first.
+        tracebacks: when each task wrote its last traceback, in seconds after the start.
+
+    Example:
+        >>> first = TaskExit(task=Task("worker", 0), code=1, seconds=60.0)
+        >>> cause(first, {Task("worker", 0): 59.9, Task("worker", 1): 58.0}).name
+        'worker 1'
+        >>> cause(first, {Task("worker", 1): 3.0}) is None
+        True
+    """
+    if first.code in (RESTART_CODE, -signal.SIGKILL):
+        return None
+    onset = min(first.seconds, tracebacks.get(first.task, first.seconds))
+    earlier = {task: at for task, at in tracebacks.items() if onset - CAUSE_SECONDS <= at < onset}
+    return min(earlier, key=lambda task: earlier[task], default=None)
 
 
 def coordinator_success_at(tasks: Sequence[Task], exits: Sequence[TaskExit]) -> float | None:

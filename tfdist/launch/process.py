@@ -3,37 +3,30 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
-import errno
 import os
 import selectors
 import signal
 import subprocess
-import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import IO
 
 from tfdist.cluster import Task
-from tfdist.launch.command import command_error
 from tfdist.launch.output import Console, LineAssembler, Tail
 
 PARTIAL_SECONDS = 1.0
-_PR_SET_PDEATHSIG = 1
 
 
 class TaskProcess:
     """The process of a task in a session of its own; one thread reads its output and one thread waits for its end.
 
-    Create the processes of all tasks on the main thread before watching any of them: the kernel kills a process when
-    the thread that created it ends, and forking a process that has several threads is unsafe.
+    Create the processes of all tasks before watching any of them: forking a process that has several threads is unsafe.
 
     Args:
         task: the task.
-        argv: the words of the command.
-        env: all environment variables of the process.
+        start: starts the process, in a session of its own and with its output in a pipe; called once.
         log: the file that receives its unchanged output.
 
     Attributes:
@@ -42,14 +35,17 @@ class TaskProcess:
         ended: whether the process has ended; set by the supervisor.
         signalled_at: when the launcher first sent it a signal, by `time.monotonic`; None if it has not.
         kill_at: when the launcher will kill it, by `time.monotonic`.
+        started_at: when the process was started, by `time.monotonic`.
+        log_path: the log file.
 
     Raises:
         CommandError: if the command cannot be executed.
         OSError: if the log file cannot be written, or the system has no resources for another process.
     """
 
-    def __init__(self, task: Task, argv: Sequence[str], env: Mapping[str, str], *, log: Path) -> None:
+    def __init__(self, task: Task, start: Callable[[], subprocess.Popen[bytes]], *, log: Path) -> None:
         self.task = task
+        self.log_path = log
         self.tail = Tail()
         self.hidden = False
         self.ended = False
@@ -57,20 +53,11 @@ class TaskProcess:
         self.kill_at = float("inf")
         self._log: IO[bytes] | None = log.open("wb", buffering=0)
         try:
-            self._process = subprocess.Popen(
-                list(argv),
-                env=dict(env),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-                preexec_fn=_die_with_parent(),
-            )
-        except OSError as error:
+            self._process = start()
+        except BaseException:
             self._log.close()
-            if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ENOEXEC):
-                raise command_error(argv[0], error.errno) from None
             raise
+        self.started_at = time.monotonic()
         self._reader: threading.Thread | None = None
 
     @property
@@ -174,19 +161,3 @@ class TaskProcess:
             self.tail.extend([f"(the log file ends here: {error.strerror})"])
             self._log.close()
             self._log = None
-
-
-def _die_with_parent() -> Callable[[], None] | None:
-    """Returns a function for the child to call between fork and exec; the end of this thread then kills the child."""
-    if not sys.platform.startswith("linux"):
-        return None
-    # All names are looked up before the fork, because the child must not import a module or take a lock.
-    prctl, getppid, exit_now, parent = ctypes.CDLL(None).prctl, os.getppid, os._exit, os.getpid()
-
-    def request_signal() -> None:
-        prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        # The parent may have ended before the call of prctl.
-        if getppid() != parent:
-            exit_now(1)
-
-    return request_signal

@@ -7,10 +7,12 @@ from pathlib import Path
 from types import MappingProxyType
 
 from tfdist.cluster import Task
+from tfdist.cluster.exit_codes import RESTART_CODE
 from tfdist.launch.environment import trains
 from tfdist.launch.log_files import log_name
 from tfdist.launch.output import TRACEBACK, without_colour
-from tfdist.launch.result import TaskExit
+from tfdist.launch.restarts import Failure
+from tfdist.launch.result import Restart, TaskExit
 
 LAST_LINES = 30
 _CHAINED = ("During handling of the above exception", "The above exception was the direct cause")
@@ -70,6 +72,23 @@ def success(tasks: Sequence[Task], exits: Sequence[TaskExit], *, seconds: float)
     return line + "".join(f"; {end.task.name} then ended with {end.how}" for end in others)
 
 
+def failed(failure: Failure, *, brief: bool = False) -> str:
+    """Returns the words about a task that failed.
+
+    Args:
+        failure: the failure.
+        brief: whether to leave out when the task failed.
+
+    Example:
+        >>> failed(Failure(task=Task("worker", 1), how="exit code 3", code=3, at=60.0, ran_seconds=60.0, step=811))
+        'worker 1 failed (exit code 3, 60.0 s after the start, at step 812)'
+    """
+    what = "asked for a restart" if failure.asks_for_restart else "failed"
+    where = "" if failure.step is None else f", at {failure.place}"
+    when = "" if brief else f", {failure.at:.1f} s after the start"
+    return f"{failure.task.name} {what} ({failure.how}{when}{where})"
+
+
 def failure(
     first: TaskExit,
     exits: Sequence[TaskExit],
@@ -77,6 +96,9 @@ def failure(
     tail: Sequence[str],
     log: Path,
     tracebacks: Mapping[Task, float] = MappingProxyType({}),
+    attempt: int = 0,
+    cause: Task | None = None,
+    cause_tail: Sequence[str] = (),
 ) -> str:
     """Returns the report of a run that failed.
 
@@ -87,24 +109,42 @@ def failure(
         log: the log file of that task.
         tracebacks: when each task wrote its last traceback, in seconds after the start. A task may raise an exception
             first and still end last, since TensorFlow takes time to shut down.
+        attempt: how often the tasks had been restarted, which is part of the names of the log files.
+        cause: the task whose exception probably made the first one fail; None if there is none.
+        cause_tail: the last lines of the output of that task.
     """
     later = [end for end in exits if end.task != first.task and end.code != 0 and not end.signalled]
-    lines = [f"{first.task.name} failed first: {first.how}, {first.seconds:.1f} s after the start"]
+    what = "asked for a restart" if first.code == RESTART_CODE else "failed first"
+    lines = [f"{first.task.name} {what}: {first.how}, {first.seconds:.1f} s after the start"]
     for end in sorted(later, key=lambda end: end.seconds):
         delay = end.seconds - first.seconds
         lines.append(f"  {end.task.name} ended by itself {delay:.2f} s later ({end.how}), probably as a consequence")
     onset = min(first.seconds, tracebacks.get(first.task, first.seconds))
     suspects = [(task, seconds) for task, seconds in tracebacks.items() if seconds < onset and task != first.task]
     for task, seconds in sorted(suspects, key=lambda item: item[1]):
-        lines.append(
-            f"  {task.name} had written a traceback {onset - seconds:.2f} s earlier: see {log.parent / log_name(task)}"
-        )
-    shown = lines_to_show(tail)
-    lines.append(
-        f"  last lines of {first.task.name} ({log}):" if shown else f"  {first.task.name} wrote nothing ({log})"
-    )
-    lines += [f"    {without_colour(line)}" for line in shown]
+        where = log.parent / log_name(task, attempt)
+        lines.append(f"  {task.name} had written a traceback {onset - seconds:.2f} s earlier: see {where}")
+    lines += _last_lines(first.task, tail, log)
+    if cause is not None:
+        lines += _last_lines(cause, cause_tail, log.parent / log_name(cause, attempt))
     return "\n".join(lines)
+
+
+def _last_lines(task: Task, tail: Sequence[str], log: Path) -> list[str]:
+    shown = lines_to_show(tail)
+    head = f"  last lines of {task.name} ({log}):" if shown else f"  {task.name} wrote nothing ({log})"
+    return [head, *(f"    {without_colour(line)}" for line in shown)]
+
+
+def restarted(restarts: Sequence[Restart]) -> str:
+    r"""Returns the lines that say how often all tasks were restarted, and why.
+
+    Example:
+        >>> restarted([Restart(seconds=61.0, why="worker 1 failed (exit code 3)"), Restart(seconds=70.0, why="...")])
+        '2 restarts:\n  61.0 s after the start: worker 1 failed (exit code 3)\n  70.0 s after the start: ...'
+    """
+    lines = [f"  {restart.seconds:.1f} s after the start: {restart.why}" for restart in restarts]
+    return "\n".join([f"{count(len(restarts), 'restart')}:", *lines])
 
 
 def lines_to_show(tail: Sequence[str]) -> list[str]:

@@ -43,16 +43,35 @@ class TaskExit:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Restart:
+    """One restart of all tasks.
+
+    Args:
+        seconds: when the tasks were started again, in seconds after the start of the run.
+        why: the reason, such as "worker 1 failed (exit code 3), restart 1 of 3".
+
+    Example:
+        >>> from tfdist.launch import Restart
+        >>> Restart(seconds=61.2, why="worker 1 failed (exit code 3), restart 1 of 3").seconds
+        61.2
+    """
+
+    seconds: float
+    why: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class LaunchResult:
     """How a run ended.
 
     Args:
         exit_code: 0 for success, else the code of the task that failed first, 128 + the number of a signal that the
-            launcher received, or 124 for a timeout.
-        first_failure: the end of the task that failed first; None if no task failed.
-        exits: how each task ended, in the order of their ends.
+            launcher received, or 124 for a timeout; 75 if the tasks asked for a restart and were not restarted.
+        first_failure: the end of the task that failed first, after the last restart; None if no task failed.
+        exits: how each task ended, in the order of their ends, after the last restart.
         log_dir: the directory of the log files.
         seconds: how long the run took.
+        restarts: the restarts of all tasks, oldest first.
 
     Example:
         >>> from pathlib import Path
@@ -70,3 +89,4 @@ class LaunchResult:
     exits: tuple[TaskExit, ...]
     log_dir: Path
     seconds: float
+    restarts: tuple[Restart, ...] = ()

@@ -8,7 +8,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+"""Schedulers announce the end of a job with SIGTERM, SIGUSR1 or SIGUSR2."""
+
+_MAY_BE_IGNORED = (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
 
 def signal_name(number: int) -> str:
@@ -48,13 +51,16 @@ def forward_signals(on_signal: Callable[[int], None]) -> Iterator[None]:
         on_signal(number)
 
     before = {}
+    # Another library may read signals from this descriptor, and would handle those that are forwarded, too.
+    wakeup = signal.set_wakeup_fd(-1)
     for number in FORWARDED:
         # `nohup` makes the processes that it starts ignore SIGHUP, and the launcher must not undo this.
-        if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
+        if number not in _MAY_BE_IGNORED or signal.getsignal(number) is not signal.SIG_IGN:
             before[number] = signal.signal(number, handle)
     try:
         yield
     finally:
+        signal.set_wakeup_fd(wakeup)
         for number, handler in before.items():
             # None stands for a handler that was not installed from Python, which Python cannot install again.
             signal.signal(number, handler or signal.SIG_DFL)

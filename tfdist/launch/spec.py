@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import sys
 from collections.abc import Mapping
@@ -9,9 +10,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tfdist.cluster import Task
+from tfdist.cluster.launched import ATTEMPT, LAUNCH_ID, PROGRESS_FILE
+from tfdist.launch.restarts import Limits
+from tfdist.launch.scale import Elastic
 
-OWN_VARIABLES = ("TF_CONFIG", "TFDIST_LAUNCH_ID")
+OWN_VARIABLES = ("TF_CONFIG", LAUNCH_ID, ATTEMPT, PROGRESS_FILE)
 """Environment variables that the launcher sets itself."""
+
+DEFAULT_PREEMPTIONS = 100
+"""How often tasks may ask for a restart if crashes are restarted and no number is given."""
+
+SECONDS_TO_END = 5.0
+SECONDS_TO_SAVE = 30.0
 
 MOST_TASKS = 1024
 """More tasks than one machine can train with; a larger number is a typing error."""
@@ -32,11 +42,23 @@ class LaunchSpec:
         host: a name or address of this machine, at which the tasks reach each other.
         port_base: the first of consecutive ports; None chooses free ports.
         log_dir: the directory of the log files; None makes a new directory in `tfdist-logs`.
-        grace_seconds: the time between the signal that asks a task to end and SIGKILL.
+        grace_seconds: the time between the signal that asks a task to end and SIGKILL; None is 30 s where the tasks may
+            save their state, else 5 s.
         evaluator_grace_seconds: how long the evaluator may go on after all other tasks have ended.
         timeout_seconds: the time limit of the whole run; None is no limit.
         threads_per_task: the number of CPU threads of each task that trains or evaluates; None divides the CPUs among
             the tasks that train, 0 sets no number.
+        max_restarts: how often all tasks start again after one has failed.
+        restart_budget_seconds: only failures within the last so many seconds count against `max_restarts` and
+            `max_preemptions`; None counts all.
+        max_preemptions: how often all tasks start again because one ended with exit code 75, which asks for it; None is
+            100 if `max_restarts` is more than 0 or `elastic` is given, else 0.
+        restart_grace_seconds: how long the other tasks may take to end before they are killed, after a task has failed
+            and if all start again; the time of `grace_seconds` counts if it is less.
+        elastic: the numbers of workers with which the run may go on: with one less if a worker is gone for good, and
+            with the number that `tfdist launch --scale-to` asks for; None is only `workers`.
+        standby: whether to keep a process for each task ready with TensorFlow imported, so that a restart skips the
+            import; only for a command that is `-m` or ends in `.py`.
         show_info: whether to show TensorFlow's own information lines; the log files always have them.
         env: environment variables to add to those of this process.
 
@@ -60,10 +82,16 @@ class LaunchSpec:
     host: str = "localhost"
     port_base: int | None = None
     log_dir: Path | None = None
-    grace_seconds: float = 5.0
+    grace_seconds: float | None = None
     evaluator_grace_seconds: float = 60.0
     timeout_seconds: float | None = None
     threads_per_task: int | None = None
+    max_restarts: int = 0
+    restart_budget_seconds: float | None = None
+    max_preemptions: int | None = None
+    restart_grace_seconds: float = 1.0
+    elastic: Elastic | None = None
+    standby: bool = False
     show_info: bool = False
     env: Mapping[str, str] = field(default_factory=dict)
 
@@ -84,16 +112,19 @@ class LaunchSpec:
                 f"expected at least 1 worker with --ps, received --ps {self.ps} and no workers; add --workers 1."
             )
         # The tasks themselves are made below: the tuple of billions of tasks does not fit into memory.
-        number = self.workers + self.ps + int(self.chief or self.adds_chief) + int(self.evaluator)
+        workers = max(self.workers, self.elastic.most if self.elastic else 0)
+        number = workers + self.ps + int(self.chief or self.adds_chief) + int(self.evaluator)
         if number > MOST_TASKS:
             raise ValueError(
                 f"expected at most {MOST_TASKS} tasks on one machine, received {number}; lower --workers or --ps."
             )
-        _check_seconds("--grace-seconds", self.grace_seconds)
+        if self.grace_seconds is not None:
+            _check_seconds("--grace-seconds", self.grace_seconds)
         _check_seconds("--evaluator-grace-seconds", self.evaluator_grace_seconds)
         if self.timeout_seconds is not None:
             _check_seconds("--timeout-seconds", self.timeout_seconds, positive=True)
-        tasks = len(self.cluster_tasks)
+        self._check_restarts()
+        tasks = len(self.cluster_tasks) + (self.elastic.most - self.workers if self.elastic else 0)
         last = (self.port_base or 1) + tasks - 1
         if self.port_base is not None and not 1 <= self.port_base <= last <= 65535:
             raise ValueError(
@@ -105,6 +136,75 @@ class LaunchSpec:
                 raise ValueError(
                     f"expected --env without {name}, which the launcher sets, received {name}={self.env[name]!r}."
                 )
+
+    def _check_restarts(self) -> None:
+        _check_count("--max-restarts", self.max_restarts)
+        _check_count("--max-preemptions", self.max_preemptions or 0)
+        _check_seconds("--restart-grace-seconds", self.restart_grace_seconds)
+        if self.restart_budget_seconds is not None:
+            _check_seconds("--restart-budget-seconds", self.restart_budget_seconds, positive=True)
+            if not self.restarts:
+                raise ValueError(
+                    "expected --max-restarts or --max-preemptions with --restart-budget-seconds "
+                    f"{self.restart_budget_seconds:g}, received neither; add --max-restarts 3."
+                )
+
+        if self.elastic is not None:
+            self._check_elastic(self.elastic)
+        if self.standby and not self.restarts:
+            raise ValueError("expected --max-restarts with --standby, received none; add --max-restarts 3.")
+        if self.standby and not self.is_python:
+            raise ValueError(
+                "expected a Python file or `-m MODULE` as the command with --standby, received "
+                f"{self.command[0]!r}; write `-- train.py` instead of `-- python train.py`."
+            )
+
+    @property
+    def seconds_to_end(self) -> float:
+        """How long tasks may take to end after a failure or an interrupt, before they are killed."""
+        return SECONDS_TO_END if self.grace_seconds is None else self.grace_seconds
+
+    @property
+    def seconds_to_save(self) -> float:
+        """How long tasks may take to save their state and to end, before they are killed."""
+        return SECONDS_TO_SAVE if self.grace_seconds is None else self.grace_seconds
+
+    def _check_elastic(self, elastic: Elastic) -> None:
+        text = f"--elastic {elastic.least}:{elastic.most}"
+        if self.ps:
+            raise ValueError(
+                f"expected no --ps with {text}, received --ps {self.ps}; leave one of them out: parameter servers hold "
+                "the weights of a fixed number of workers."
+            )
+        if not elastic.least <= self.workers <= elastic.most:
+            raise ValueError(
+                f"expected --workers to be from {elastic.least} to {elastic.most} with {text}, received {self.workers}."
+            )
+
+    @property
+    def largest(self) -> LaunchSpec:
+        """The same run with its largest number of workers."""
+        return self if self.elastic is None else dataclasses.replace(self, workers=self.elastic.most)
+
+    @property
+    def is_python(self) -> bool:
+        """Whether the command is a module or a file that is run with this Python."""
+        return self.command[0] == "-m" or self.command[0].endswith(".py")
+
+    @property
+    def limits(self) -> Limits:
+        """How often all tasks may start again."""
+        preemptions = self.max_preemptions
+        if preemptions is None:
+            preemptions = DEFAULT_PREEMPTIONS if self.max_restarts or self.elastic else 0
+        return Limits(
+            max_restarts=self.max_restarts, max_preemptions=preemptions, window_seconds=self.restart_budget_seconds
+        )
+
+    @property
+    def restarts(self) -> bool:
+        """Whether the tasks start again after any failure."""
+        return bool(self.max_restarts or self.limits.max_preemptions or self.elastic)
 
     @property
     def adds_chief(self) -> bool:
@@ -125,9 +225,7 @@ class LaunchSpec:
     @property
     def argv(self) -> list[str]:
         """The words of the command as they are executed."""
-        first = self.command[0]
-        by_this_python = first == "-m" or first.endswith(".py")
-        return [*([sys.executable] if by_this_python else []), *self.command]
+        return [*([sys.executable] if self.is_python else []), *self.command]
 
 
 def _check_count(name: str, value: int) -> None:

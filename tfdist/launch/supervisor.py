@@ -1,33 +1,31 @@
-"""Starts the tasks of a run, watches over them, and ends all of their processes."""
+"""Starts the tasks of a run, starts them again after failures, and reports how the run ended."""
 
 from __future__ import annotations
 
-import os
+import contextlib
+import dataclasses
 import queue
-import signal
 import sys
 import time
 import uuid
-from collections.abc import Iterable
 from typing import TextIO
 
-from tfdist.cluster import Task
-from tfdist.launch import policy, report
+from tfdist.cluster.exit_codes import RESTART_CODE
+from tfdist.launch import report, restarts
 from tfdist.launch.command import check_command
-from tfdist.launch.environment import available_cores, task_env, thread_share
 from tfdist.launch.guard import Guard
-from tfdist.launch.log_files import default_log_dir, log_name, make_log_dir
+from tfdist.launch.incarnation import Incarnation
+from tfdist.launch.log_files import default_log_dir, make_log_dir, progress_name, remove_old_attempts
+from tfdist.launch.messages import Messages
 from tfdist.launch.output import Console
 from tfdist.launch.ports import PortHold
-from tfdist.launch.process import TaskProcess
-from tfdist.launch.result import LaunchResult, TaskExit
+from tfdist.launch.restarts import Failure, Verdict
+from tfdist.launch.result import LaunchResult, Restart, TaskExit
+from tfdist.launch.run import Outcome, Run
+from tfdist.launch.scale import ScaleRequests
 from tfdist.launch.signals import forward_signals, signal_name
 from tfdist.launch.spec import LaunchSpec
-from tfdist.launch.sweep import sweep
-
-TIMEOUT_CODE = 124
-UNKILLABLE_SECONDS = 10.0
-OUTPUT_SECONDS = 3.0
+from tfdist.launch.standby import Standbys
 
 
 def launch(spec: LaunchSpec, *, out: TextIO | None = None, err: TextIO | None = None) -> LaunchResult:
@@ -61,214 +59,189 @@ def launch(spec: LaunchSpec, *, out: TextIO | None = None, err: TextIO | None = 
         0
     """
     check_command(spec)
-    with PortHold(spec.cluster_tasks, host=spec.host, port_base=spec.port_base) as hold:
+    with contextlib.ExitStack() as stack:
+        supervisor = _Supervisor(spec, stack)
         console = Console.on(out or sys.stdout, show_info=spec.show_info)
-        return _Run(spec, hold, console, err or sys.stderr).run()
+        return supervisor.run(console, Messages(err or sys.stderr))
 
 
-class _Run:
-    """The state of one run. All methods run on one thread; the threads of the tasks only put events into a queue."""
+class _Supervisor:
+    """Runs one incarnation of the tasks after the other.
 
-    def __init__(self, spec: LaunchSpec, hold: PortHold, console: Console, err: TextIO) -> None:
+    Args:
+        spec: the tasks.
+        ports: receives the sockets that hold the ports, and closes them at the end.
+    """
+
+    def __init__(self, spec: LaunchSpec, ports: contextlib.ExitStack) -> None:
         self._spec = spec
-        self._hold = hold
-        self._console = console
-        self._err = err
-        self._launch_id = uuid.uuid4().hex
-        self._tasks = spec.tasks
-        self._log_dir = spec.log_dir or default_log_dir()
-        self._processes: dict[Task, TaskProcess] = {}
-        # SimpleQueue.put is reentrant, so that a signal handler may call it. An int is the number of a received signal.
+        self._stack = ports
+        # A fixed port belongs to a task for as long as the run may have this task.
+        held = spec.cluster_tasks if spec.port_base is None else spec.largest.cluster_tasks
+        self._hold = ports.enter_context(PortHold(held, host=spec.host, port_base=spec.port_base))
         self._events: queue.SimpleQueue[TaskExit | int] = queue.SimpleQueue()
-        self._exits: list[TaskExit] = []
-        self._exit_code: int | None = None
-        self._first_failure: TaskExit | None = None
-        self._overdue: list[Task] = []
-        # When the launcher ends each task that the run no longer needs, unless the task has ended by itself.
-        self._end_unneeded_at: dict[Task, float] = {}
-        self._kill_now = False
-        self._start = time.monotonic()
+        self._failures: list[Failure] = []
+        self._restarts: list[Restart] = []
+        self._verdict = Verdict(stop=restarts.Cause.NOT_ASKED_FOR)
+        self._requests: ScaleRequests | None = None
 
-    def run(self) -> LaunchResult:
-        share = thread_share(self._tasks, cores=available_cores(), requested=self._spec.threads_per_task)
-        make_log_dir(self._log_dir)
+    def run(self, console: Console, messages: Messages) -> LaunchResult:
+        log_dir = self._spec.log_dir or default_log_dir()
+        make_log_dir(log_dir)
+        launch_id = uuid.uuid4().hex
         with forward_signals(self._events.put):
-            guard = Guard(self._launch_id, grace_seconds=self._spec.grace_seconds)
-            try:
-                self._start_tasks(guard, share)
-                self._watch()
-            except BaseException:
-                self._kill_now = True
-                raise
-            finally:
-                unkillable = self._clean_up()
-                guard.dismiss()
-        return self._conclude(unkillable)
-
-    def _start_tasks(self, guard: Guard, share: int) -> None:
-        if self._spec.adds_chief:
-            self._write_line("--ps needs a coordinator, so a chief is added")
-        ports = self._hold.ports
-        self._write_line(report.header(self._tasks, ports, host=self._spec.host, share=share, log_dir=self._log_dir))
-        self._hold.release_if_needed()
-        self._start = time.monotonic()
-        for task in self._tasks:
-            env = task_env(task, self._spec, ports=ports, share=share, launch_id=self._launch_id, base=os.environ)
-            process = TaskProcess(task, self._spec.argv, env, log=self._log_dir / log_name(task))
-            self._processes[task] = process
-            guard.add(process.group)
-        for number, process in enumerate(self._processes.values()):
-            process.watch(self._console, number, self._on_exit)
-
-    def _on_exit(self, process: TaskProcess, code: int, now: float) -> None:
-        signalled = process.signalled_at is not None and process.signalled_at <= now
-        self._events.put(TaskExit(task=process.task, code=code, seconds=now - self._start, signalled=signalled))
-
-    def _running(self) -> list[TaskProcess]:
-        return [process for process in self._processes.values() if not process.ended]
-
-    def _watch(self) -> None:
-        give_up_at = float("inf")
-        while self._running():
-            self._wait_for_events()
-            self._decide()
-            now = time.monotonic()
-            for process in self._running():
-                if self._kill_now or process.kill_at <= now:
-                    process.kill()
-                    give_up_at = min(give_up_at, now + UNKILLABLE_SECONDS)
-            if now >= give_up_at:
-                return  # The process hangs in the kernel; the clean-up reports its number.
-
-    def _next_deadline(self) -> float:
-        deadlines = [process.kill_at for process in self._running()]
-        deadlines += [at for task, at in self._end_unneeded_at.items() if not self._processes[task].ended]
-        if self._exit_code is None and self._spec.timeout_seconds is not None:
-            deadlines.append(self._start + self._spec.timeout_seconds)
-        return min(deadlines, default=float("inf"))
-
-    def _wait_for_events(self) -> None:
-        """Waits for the next event or deadline, and handles all events that have arrived."""
-        # The wait is bounded, so that a killed process which does not end cannot block the loop for ever.
-        wait = min(max(0.0, self._next_deadline() - time.monotonic()), 1.0)
-        try:
-            event = self._events.get(timeout=wait) if wait else self._events.get_nowait()
-            while True:
-                self._handle(event)
-                event = self._events.get_nowait()
-        except queue.Empty:
-            return
-
-    def _handle(self, event: TaskExit | int) -> None:
-        if isinstance(event, TaskExit):
-            self._processes[event.task].ended = True
-            self._exits.append(event)
-            return
-        running, line = self._running(), ""
-        if self._exit_code is None:
-            self._exit_code = 128 + event
-            line = f"received {signal_name(event)}, passing it on to {_names(running)}"
-        elif event == signal.SIGINT:
-            self._kill_now = True
-            self._write_line(f"killing {_names(running) if running else 'the remaining processes'}")
-            return
-        for process in running:
-            process.end(event, grace_seconds=self._spec.grace_seconds)
-        if line and running:
-            self._write_line(line)
-
-    def _decide(self) -> None:
-        if self._exit_code is not None:
-            return
-        now = time.monotonic()
-        self._first_failure = policy.first_failure(self._tasks, self._exits)
-        if self._first_failure is not None:
-            self._exit_code = self._first_failure.shell_code
-            self._end_failed_run(self._first_failure)
-        elif self._spec.timeout_seconds is not None and now - self._start >= self._spec.timeout_seconds:
-            self._exit_code = TIMEOUT_CODE
-            self._overdue = [process.task for process in self._running()]
-            self._end(self._overdue)
-        else:
-            self._end_unneeded_tasks(now)
-
-    def _end_failed_run(self, first: TaskExit) -> None:
-        running = self._running()
-        for process in running:
-            process.hidden = True
-        self._end([process.task for process in running])
-        # The tasks are ended before the line is written: a terminal that is paused must not keep them running.
-        if running:
-            when = f"{first.seconds:.1f} s after the start"
-            self._write_line(f"{first.task.name} failed ({first.how}, {when}); ending {_names(running)}")
-
-    def _end_unneeded_tasks(self, now: float) -> None:
-        for task in policy.unneeded_tasks(self._tasks, self._exits):
-            if task not in self._end_unneeded_at:
-                is_evaluator = task.job == "evaluator"
-                grace = self._spec.evaluator_grace_seconds if is_evaluator else self._spec.grace_seconds
-                self._end_unneeded_at[task] = now + grace
-            elif self._end_unneeded_at[task] <= now:
-                self._end_unneeded_at[task] = float("inf")
-                self._processes[task].hidden = True
-                self._end([task])
-
-    def _end(self, tasks: Iterable[Task]) -> None:
-        for task in tasks:
-            self._processes[task].end(signal.SIGTERM, grace_seconds=self._spec.grace_seconds)
-
-    def _clean_up(self) -> list[int]:
-        """Ends the processes that the tasks have started, and returns the numbers of processes that do not end."""
-        groups = {process.group for process in self._processes.values()}
-        if self._kill_now:
-            for process in self._processes.values():
-                process.kill()
-        unkillable = sweep(
-            groups, self._launch_id, grace_seconds=self._spec.grace_seconds, kill_now=self._is_to_be_killed_now
-        )
-        for process in self._processes.values():
-            process.finish(OUTPUT_SECONDS)
-        return unkillable
-
-    def _is_to_be_killed_now(self) -> bool:
-        while not self._events.empty():
-            self._handle(self._events.get_nowait())
-        return self._kill_now
-
-    def _conclude(self, unkillable: list[int]) -> LaunchResult:
-        seconds = time.monotonic() - self._start
-        exits = tuple(sorted(self._exits, key=lambda end: end.seconds))
-        code = self._exit_code or 0
-        if unkillable:
-            self._write_line(f"processes {', '.join(map(str, unkillable))} could not be killed")
-            code = code or 1
-        first = self._first_failure
-        if first is not None:
-            log, tail = self._log_dir / log_name(first.task), self._processes[first.task].tail.lines
-            self._write_line(report.failure(first, exits, tail=tail, log=log, tracebacks=self._tracebacks()))
-        elif self._overdue:
-            still_running = report.names(self._overdue)
-            self._write_line(
-                f"the timeout of {self._spec.timeout_seconds:g} s has passed; still running: {still_running}"
+            guard = Guard(launch_id, grace_seconds=self._spec.seconds_to_end)
+            standbys = None
+            if self._spec.standby:
+                standbys = Standbys(self._spec.command, guard=guard, messages=messages)
+            run = Run(
+                launch_id=launch_id,
+                log_dir=log_dir,
+                console=console,
+                messages=messages,
+                events=self._events,
+                guard=guard,
+                start=time.monotonic(),
+                standbys=standbys,
             )
-        elif code > 128:
-            self._write_line(f"ended by {signal_name(code - 128)} after {seconds:.1f} s")
-        elif not code:
-            self._write_line(report.success(self._tasks, exits, seconds=seconds))
-        self._write_line(f"logs in {self._log_dir}")
-        return LaunchResult(exit_code=code, first_failure=first, exits=exits, log_dir=self._log_dir, seconds=seconds)
+            try:
+                if self._spec.elastic is not None:
+                    self._requests = self._stack.enter_context(ScaleRequests(log_dir, self._spec.elastic))
+                remove_old_attempts(log_dir)
+                if self._spec.adds_chief:
+                    messages.write("--ps needs a coordinator, so a chief is added")
+                outcome = self._run_all(run)
+            finally:
+                if standbys is not None:
+                    standbys.close()
+                guard.dismiss()
+                for task in self._spec.largest.tasks:
+                    (log_dir / progress_name(task)).unlink(missing_ok=True)
+        return self._conclude(outcome, run)
 
-    def _tracebacks(self) -> dict[Task, float]:
-        times = {task: process.tail.traceback_at for task, process in self._processes.items()}
-        return {task: at - self._start for task, at in times.items() if at is not None}
+    def _run_all(self, run: Run) -> Outcome:
+        """Runs incarnations until one ends that no other follows, and returns how it ended."""
+        while True:
+            self._hold.release_if_needed()
+            outcome = Incarnation(
+                self._spec,
+                run,
+                attempt=len(self._restarts),
+                ports={task: self._hold.ports[task] for task in self._spec.cluster_tasks},
+                grace_after=self._grace_after,
+                requested=lambda: self._requested_workers(run),
+            ).run()
+            why = "" if outcome.unkillable else self._why_again(outcome)
+            if not why:
+                return outcome
+            delay = self._verdict.delay_seconds
+            received = outcome.received
+            if received is None:
+                run.messages.write(f"{why}{f', in {delay:g} s' if delay else ''}")
+                received = self._wait(delay)
+            if received is not None:
+                return self._interrupted(outcome, received, run)
+            self._restarts.append(Restart(seconds=time.monotonic() - run.start, why=why))
+            if self._spec.port_base is None:
+                self._take_fresh_ports()
 
-    def _write_line(self, text: str) -> None:
-        try:
-            self._err.write(f"tfdist launch: {text}\n")
-            self._err.flush()
-        except (OSError, ValueError):
-            pass  # The terminal is gone, but the processes must be ended all the same.
+    def _grace_after(self, failure: Failure) -> float:
+        """Decides whether the tasks start again, and returns how long the other tasks may take to end."""
+        self._failures.append(failure)
+        self._verdict = restarts.decide(self._failures, self._spec.limits)
+        # A task that asks for a restart has agreed with the others on a snapshot, which they may still be writing.
+        if failure.asks_for_restart:
+            return self._spec.seconds_to_save
+        if self._verdict.stop is not None and not self._goes_on_with_fewer():
+            return self._spec.seconds_to_end
+        return min(self._spec.seconds_to_end, self._spec.restart_grace_seconds)
 
+    def _goes_on_with_fewer(self) -> bool:
+        elastic = self._spec.elastic
+        if elastic is None:
+            return False
+        return restarts.fewer_workers(
+            self._verdict, self._failures[-1], workers=self._spec.workers, least=elastic.least
+        )
 
-def _names(processes: list[TaskProcess]) -> str:
-    return report.names([process.task for process in processes])
+    def _why_again(self, outcome: Outcome) -> str:
+        """Returns why the tasks start again, and changes the number of workers if they do with another one."""
+        if outcome.resize_to is not None:
+            why = f"--scale-to {outcome.resize_to} was asked for: {self._resize(outcome.resize_to)}"
+            unsaved = [end.task for end in outcome.exits if end.code not in (0, RESTART_CODE)]
+            whose = "its" if len(unsaved) == 1 else "their"
+            return f"{why}; {report.names(unsaved)} ended without saving {whose} state" if unsaved else why
+        if outcome.first_failure is None:
+            return ""
+        why = report.failed(self._failures[-1], brief=True)
+        if self._verdict.stop is None:
+            return f"{why}, {self._verdict.reason}"
+        if not self._goes_on_with_fewer():
+            return ""
+        reason = f"{why}, {self._verdict.reason}" if self._verdict.reason else why
+        return f"{reason}: {self._resize(self._spec.workers - 1)}"
+
+    def _resize(self, workers: int) -> str:
+        """Changes the number of workers, and returns the change in words."""
+        change = f"{self._spec.workers} -> {report.count(workers, 'worker')}"
+        self._spec = dataclasses.replace(self._spec, workers=workers)
+        # Failures of other workers say nothing about these.
+        self._failures.clear()
+        self._verdict = Verdict()
+        return change
+
+    def _requested_workers(self, run: Run) -> int | None:
+        workers = self._requests.take() if self._requests is not None else None
+        if workers is not None and workers == self._spec.workers:
+            run.messages.write(f"--scale-to {workers} was asked for, which is the present number of workers")
+            return None
+        return workers
+
+    def _wait(self, seconds: float) -> int | None:
+        """Waits, and returns the number of the signal that ended the wait early, if there was one."""
+        end = time.monotonic() + seconds
+        while True:
+            try:
+                # A signal may have arrived after the tasks had ended, also if there is no time to wait.
+                event = self._events.get(timeout=max(0.0, end - time.monotonic()))
+            except queue.Empty:
+                return None
+            if isinstance(event, int):
+                return event
+
+    def _take_fresh_ports(self) -> None:
+        # The old ports are held meanwhile, so that the new ones differ: a process of the old incarnation that cannot be
+        # ended, for example on another machine, must not reach the new tasks.
+        fresh = PortHold(self._spec.cluster_tasks, host=self._spec.host)
+        self._hold.close()
+        self._hold = self._stack.enter_context(fresh)
+
+    def _interrupted(self, outcome: Outcome, received: int, run: Run) -> Outcome:
+        """Returns the outcome of a run that a signal ended although the tasks were to start again."""
+        seconds = time.monotonic() - run.start
+        line = f"ended by {signal_name(received)} after {seconds:.1f} s, before the tasks started again"
+        asked_for_restart = any(end.code == RESTART_CODE for end in outcome.exits)
+        return dataclasses.replace(
+            outcome, exit_code=RESTART_CODE if asked_for_restart else 128 + received, report=line, received=received
+        )
+
+    def _conclude(self, outcome: Outcome, run: Run) -> LaunchResult:
+        code = outcome.exit_code
+        if outcome.unkillable:
+            run.messages.write(f"processes {', '.join(map(str, outcome.unkillable))} could not be killed")
+            code = code or 1
+        if outcome.report:
+            run.messages.write(outcome.report)
+        if self._restarts:
+            run.messages.write(report.restarted(self._restarts))
+        if outcome.first_failure is not None and self._verdict.reason and self._verdict.stop is not None:
+            run.messages.write(f"not restarted: {self._verdict.reason}")
+        run.messages.write(f"logs in {run.log_dir}")
+        return LaunchResult(
+            exit_code=code,
+            first_failure=outcome.first_failure,
+            exits=outcome.exits,
+            log_dir=run.log_dir,
+            seconds=time.monotonic() - run.start,
+            restarts=tuple(self._restarts),
+        )

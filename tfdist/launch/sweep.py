@@ -12,19 +12,20 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 
 POLL_SECONDS = 0.02
 KILL_SECONDS = 5.0
 """How long the kernel may take to end a killed process; a process that hangs in a device never ends."""
 
 
-def survivors(groups: Collection[int], launch_id: str) -> list[int]:
+def survivors(groups: Collection[int], launch_id: str, *, spared: Collection[int] = ()) -> list[int]:
     """Returns the running processes of a launch, found by their group and, on Linux, by their environment.
 
     Args:
         groups: the process groups of the tasks.
         launch_id: the value of TFDIST_LAUNCH_ID that the processes inherited.
+        spared: process groups whose processes are left out.
 
     Returns:
         Process numbers on Linux; on other systems, the negative numbers of process groups.
@@ -34,7 +35,7 @@ def survivors(groups: Collection[int], launch_id: str) -> list[int]:
         []
     """
     if not sys.platform.startswith("linux"):
-        return [-group for group in groups if _exists(group)]
+        return [-group for group in groups if group not in spared and _exists(group)]
     found = []
     for name in os.listdir("/proc"):
         if not name.isdigit() or int(name) == os.getpid():
@@ -42,7 +43,7 @@ def survivors(groups: Collection[int], launch_id: str) -> list[int]:
         try:
             # The name of the command is in parentheses and may contain any character, even a parenthesis.
             state, _, group = _read(f"/proc/{name}/stat").rpartition(b")")[2].split()[:3]
-            if state in b"ZX":
+            if state in b"ZX" or int(group) in spared:
                 continue
             if int(group) in groups or _has_launch_id(name, launch_id):
                 found.append(int(name))
@@ -71,7 +72,12 @@ def _exists(group: int) -> bool:
 
 
 def sweep(
-    groups: Collection[int], launch_id: str, *, grace_seconds: float, kill_now: Callable[[], bool] = lambda: False
+    groups: Collection[int],
+    launch_id: str,
+    *,
+    grace_seconds: float,
+    kill_now: Callable[[], bool] = lambda: False,
+    spared: Collection[int] = (),
 ) -> list[int]:
     """Ends all processes of a launch: SIGTERM, a grace period, SIGKILL.
 
@@ -80,6 +86,7 @@ def sweep(
         launch_id: the unique name of the launch.
         grace_seconds: how long the processes may take to end after SIGTERM.
         kill_now: called repeatedly during the grace period; True ends it at once.
+        spared: process groups that are not ended.
 
     Returns:
         The processes that could not be ended; empty unless a process hangs in the kernel.
@@ -90,7 +97,7 @@ def sweep(
     """
     signalled: set[int] = set()
     kill_at = time.monotonic() + grace_seconds
-    while found := survivors(groups, launch_id):
+    while found := survivors(groups, launch_id, spared=spared):
         if time.monotonic() >= kill_at or kill_now():
             break
         for process in found:
@@ -103,7 +110,7 @@ def sweep(
         for process in found:
             send(process, signal.SIGKILL)
         time.sleep(POLL_SECONDS)
-        found = survivors(groups, launch_id)
+        found = survivors(groups, launch_id, spared=spared)
     return found
 
 
@@ -119,7 +126,26 @@ def guard(launch_id: str, grace_seconds: float) -> None:
         signal.signal(number, signal.SIG_IGN)
     words = sys.stdin.read().split()
     if "done" not in words:
-        sweep({int(word) for word in words}, launch_id, grace_seconds=grace_seconds)
+        sweep(groups_in(words), launch_id, grace_seconds=grace_seconds)
+
+
+def groups_in(words: Sequence[str]) -> set[int]:
+    """Returns the process groups that exist, from the words that the launcher has sent.
+
+    Args:
+        words: a number for each group that was started, and its negative after the end of the group.
+
+    Example:
+        >>> groups_in(["70", "71", "-70", "72"]) == {71, 72}
+        True
+    """
+    groups: set[int] = set()
+    for number in map(int, words):
+        if number > 0:
+            groups.add(number)
+        else:
+            groups.discard(-number)
+    return groups
 
 
 if __name__ == "__main__":

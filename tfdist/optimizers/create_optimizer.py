@@ -65,8 +65,8 @@ def create_optimizer(
 
     Example:
         >>> from tfdist.optimizers import create_optimizer
-        >>> create_optimizer("adam", learning_rate=0.001).name
-        'adam'
+        >>> type(create_optimizer("adam", learning_rate=0.001)).__name__
+        'Adam'
         >>> optimizer = create_optimizer(
         ...     "lamb", learning_rate=0.001, learning_rate_scaling="sqrt", base_batch_size=256, global_batch_size=4096,
         ...     warmup_epochs=2, learning_rate_decay="cosine", steps_per_epoch=15, epochs=20,

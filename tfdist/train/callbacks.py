@@ -18,11 +18,19 @@ _ACTIONS = (
 )
 
 
+class _Moment:
+    """A time of this process. AutoResume keeps plain attributes of a callback only, and not such an object."""
+
+    def __init__(self) -> None:
+        self.seconds: float | None = None
+
+
 class StepTimer(keras().callbacks.Callback):  # type: ignore[misc]
     """Measures the steps per second of training.
 
     The first step of each epoch is not counted, since it may trace the graph. The time between epochs is not counted
-    either.
+    either. With AutoResume, the steps before an interruption are part of the measurement; the time until the training
+    goes on is not.
 
     Example:
         >>> from tfdist.train.callbacks import StepTimer
@@ -34,19 +42,19 @@ class StepTimer(keras().callbacks.Callback):  # type: ignore[misc]
         super().__init__()
         self._steps = 0
         self._seconds = 0.0
-        self._last: float | None = None
+        self._last = _Moment()
 
     def on_epoch_begin(self, epoch: int, logs: dict | None = None) -> None:
         """Leaves the time between epochs out of the measurement."""
-        self._last = None
+        self._last.seconds = None
 
     def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
         """Counts a step, whose time begins at the end of the previous step."""
         now = time.perf_counter()
-        if self._last is not None:
+        if self._last.seconds is not None:
             self._steps += 1
-            self._seconds += now - self._last
-        self._last = now
+            self._seconds += now - self._last.seconds
+        self._last.seconds = now
 
     @property
     def steps_per_second(self) -> float:
@@ -101,17 +109,33 @@ class StopIfNotFinite(keras().callbacks.Callback):  # type: ignore[misc]
         self._step += 1
         if self._step % self._every == 0:
             self._look(logs or {})
+            self._looked_at = self._step
 
     def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
         """Looks at the loss of the epoch and at the weights."""
         self._epoch = epoch
         self._look({name: value for name, value in (logs or {}).items() if not name.startswith("val_")})
+        self._look_at_weights(f"at the end of epoch {epoch + 1}")
+
+    def look(self, logs: Mapping[str, Any]) -> None:
+        """Looks at the loss and at the weights, before a snapshot is taken.
+
+        Args:
+            logs: the logs of the newest step.
+
+        Raises:
+            TrainingNotFiniteError: if one of them is not finite.
+        """
+        self._look(logs)
+        self._look_at_weights(f"after step {self._step} of epoch {self._epoch + 1}")
+
+    def _look_at_weights(self, when: str) -> None:
         for variable in self.model.trainable_variables if self.model is not None else ():
             value = tf.convert_to_tensor(variable)
             if value.dtype.is_floating and not bool(tf.reduce_all(tf.math.is_finite(value))):
                 raise TrainingNotFiniteError(
-                    f"expected finite weights, received nan or inf in {getattr(variable, 'path', variable.name)} at "
-                    f"the end of epoch {epoch + 1}; {_ACTIONS}"
+                    f"expected finite weights, received nan or inf in {getattr(variable, 'path', variable.name)} "
+                    f"{when}; {_ACTIONS}"
                 )
 
     def _look(self, logs: Mapping[str, Any]) -> None:
@@ -120,7 +144,6 @@ class StopIfNotFinite(keras().callbacks.Callback):  # type: ignore[misc]
                 raise TrainingNotFiniteError(
                     f"expected a finite {name}, received {np.asarray(value)} {self._steps()}; {_ACTIONS}"
                 )
-        self._looked_at = self._step
 
     def _steps(self) -> str:
         epoch = f"epoch {self._epoch + 1}"

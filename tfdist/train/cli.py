@@ -10,6 +10,7 @@ from absl import flags
 
 from tfdist._optimizer_names import TAKERS, alternatives
 from tfdist.flags import GROUPS, define_flags
+from tfdist.flags.program import steps_of_profile
 
 
 def main(argv: list[str]) -> int:
@@ -22,6 +23,9 @@ def main(argv: list[str]) -> int:
         >>> from tfdist.train import main
         >>> main(["--epochs=0"])  # after a line on stderr that says why
         2
+
+    Raises:
+        SystemExit: with code 75 if the training was interrupted by SIGTERM and goes on when it is started again.
     """
     started = time.time()
     values = flags.FlagValues()
@@ -91,7 +95,8 @@ def check_flags(values: flags.FlagValues) -> None:
                 f"expected no --{name} with --optimizer={values.optimizer}, received {values[name].value}; "
                 f"leave it out, or use {alternatives(takers)}."
             )
-    if values.warmup_epochs > values.epochs:
+    _check_length_and_snapshots(values)
+    if values.steps is None and values.warmup_epochs > values.epochs:
         raise ValueError(f"expected --warmup_epochs up to --epochs={values.epochs}, received {values.warmup_epochs}.")
     if values.momentum == 1:
         raise ValueError("expected --momentum below 1, received 1.0.")
@@ -116,6 +121,19 @@ def check_flags(values: flags.FlagValues) -> None:
         raise ValueError(
             f"expected --image_shape as height,width,channels, received {','.join(values.image_shape)}; "
             "write it as 28,28,1."
+        )
+
+
+def _check_length_and_snapshots(values: flags.FlagValues) -> None:
+    if values["epochs"].present and values["steps"].present:
+        raise ValueError(f"expected --epochs or --steps, received {values.epochs} and {values.steps}; leave one out.")
+    steps_of_profile(values.profile_steps)
+    if values.snapshot_every_seconds is not None and not values.snapshot_every_seconds > 0:
+        raise ValueError(f"expected --snapshot_every_seconds above 0, received {values.snapshot_every_seconds}.")
+    if values.snapshot_every_steps is not None and values.snapshot_every_seconds is not None:
+        raise ValueError(
+            "expected --snapshot_every_steps or --snapshot_every_seconds, received "
+            f"{values.snapshot_every_steps} and {values.snapshot_every_seconds}; leave one out."
         )
 
 

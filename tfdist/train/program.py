@@ -10,7 +10,13 @@ from absl import flags
 
 from tfdist.cluster import ClusterConfig
 from tfdist.flags import optimizer_from_flags, strategy_from_flags
+from tfdist.flags.program import steps_of_profile
+from tfdist.train.length import Length, check_whole_epochs, length_of
 from tfdist.train.summary import Summary, weights_checksum
+
+_FILES = {"model": "model.keras", "checkpoint": "checkpoint.keras", "logs": "logs"}
+# The usual grace period of schedulers is 30 s.
+_PREEMPTION_SECONDS = 25.0
 
 
 def run(values: flags.FlagValues, *, started: float) -> int:
@@ -20,17 +26,19 @@ def run(values: flags.FlagValues, *, started: float) -> int:
         values: parsed flags of all groups, see tfdist.flags.define_flags.
         started: time.time() at the start of the program.
     """
-    # The strategy comes first, because it must be built before TensorFlow makes any tensor.
+    cluster = ClusterConfig.detect()
+    # Parameter servers serve until the coordinator has written its snapshot.
+    if not cluster.has_parameter_servers and not cluster.is_evaluator:
+        _leave_on_signals()
+    # The strategy comes before everything else of TensorFlow, because it must be built before any tensor is made.
     strategy = strategy_from_flags(values)
     from tfdist.input import distribute_files
     from tfdist.keras_compat.version import keras
     from tfdist.saving import save_model
-    from tfdist.train.callbacks import ChiefCheckpoint, StepTimer, StopIfNotFinite, TrainingNotFiniteError
-    from tfdist.train.models import build_model
+    from tfdist.train.callbacks import StepTimer, TrainingNotFiniteError
     from tfdist.workers import is_chief
 
     chief = is_chief(strategy)
-    cluster = ClusterConfig.detect()
     keras().utils.set_random_seed(values.seed)
     keras().mixed_precision.set_global_policy(values.precision)
     data = _load_data(values)
@@ -40,6 +48,81 @@ def run(values: flags.FlagValues, *, started: float) -> int:
             f"expected at least one global batch of {values.global_batch_size} in the training data, received "
             f"{data.num_train} records; lower --global_batch_size."
         )
+    length = length_of(steps_per_epoch=steps, epochs=values.epochs, steps=values.steps)
+    if cluster.has_parameter_servers:
+        check_whole_epochs(length)
+    model = _compiled_model(values, strategy, data, steps)
+    if cluster.is_evaluator:
+        return _evaluate(model, strategy, data, values, length)
+
+    timer = StepTimer()
+    callbacks = [timer, *_callbacks(values, strategy, model, length)]
+    training = distribute_files(
+        strategy,
+        data.train_files,
+        parse_fn=data.parse,
+        global_batch_size=values.global_batch_size,
+        seed=values.seed,
+    )
+    evaluation = distribute_files(
+        strategy,
+        data.eval_files,
+        parse_fn=data.parse,
+        global_batch_size=values.global_batch_size,
+        training=False,
+    )
+    validation = {
+        "validation_data": evaluation,
+        "validation_steps": evaluation.steps_per_epoch,
+        "validation_freq": values.validation_every,
+    }
+    try:
+        model.fit(
+            training,
+            epochs=length.epochs,
+            steps_per_epoch=steps,
+            callbacks=callbacks,
+            # The chief shows a progress bar on a terminal and one line for each epoch in a log; other workers nothing.
+            verbose=0 if not chief else 1 if sys.stdout.isatty() else 2,
+            shuffle=False,
+            **(validation if values.validation_every else {}),
+        )
+    except TrainingNotFiniteError as error:
+        print(f"tfdist train: {error}", file=sys.stderr)
+        return 1
+    logs = model.evaluate(evaluation, steps=evaluation.steps_per_epoch, verbose=0, return_dict=True)
+    files = {name: os.path.join(values.model_dir, file) for name, file in _FILES.items()}
+    save_model(model, files["model"])
+    summary = Summary(
+        strategy=_strategy_name(strategy),
+        num_workers=cluster.num_workers,
+        num_replicas=strategy.num_replicas_in_sync,
+        steps=int(model.optimizer.iterations.numpy()),
+        samples_per_second=timer.steps_per_second * values.global_batch_size,
+        accuracy=logs["accuracy"],
+        loss=logs["loss"],
+        weights=weights_checksum(model),
+        files=files,
+        gradients=_gradients_sent(model.optimizer, values),
+    )
+    if cluster.jobs and not cluster.has_parameter_servers:
+        print(f"{cluster.task_name}: {summary.line()}", flush=True)
+    if chief:
+        summary.print()
+    return 0
+
+
+def _leave_on_signals() -> None:
+    """Ends the program with code 75 on SIGTERM, while no training is under way; AutoResume does so in a training."""
+    from tfdist.checkpoint.preemption import Preemption
+
+    Preemption(("SIGTERM",), seconds=_PREEMPTION_SECONDS)
+
+
+def _compiled_model(values: flags.FlagValues, strategy: Any, data: Any, steps: int) -> Any:
+    from tfdist.keras_compat.version import keras
+    from tfdist.train.models import build_model
+
     with strategy.scope():
         model = build_model(
             values.model,
@@ -56,70 +139,50 @@ def run(values: flags.FlagValues, *, started: float) -> int:
             # `build` checks the options of the optimizer against the variables, before any data are read. A model
             # without an Input layer makes its variables from the first data.
             model.optimizer.build(model.trainable_variables)
-    checkpoint = os.path.join(values.model_dir, "checkpoint.keras")
-    if cluster.is_evaluator:
-        from tfdist.train.evaluator import evaluate_checkpoints
+    return model
 
-        return evaluate_checkpoints(model, strategy, data, values, checkpoint=checkpoint, started=started)
 
-    timer = StepTimer()
+def _callbacks(values: flags.FlagValues, strategy: Any, model: Any, length: Length) -> list[Any]:
+    """Returns the callbacks of the training, without the timer."""
+    from tfdist.keras_compat.version import keras
+    from tfdist.train.callbacks import ChiefCheckpoint, StopIfNotFinite
+    from tfdist.train.learning_rate import KeepLearningRate, learning_rate_of
+    from tfdist.train.profile import ProfileSteps
+    from tfdist.train.resuming import auto_resume
+    from tfdist.train.stopping import StopAfterSteps, StopWhenAsked
+    from tfdist.workers import is_chief
+
+    guard = StopIfNotFinite() if values.stop_on_nonfinite_loss else None
+    logs = os.path.join(values.model_dir, _FILES["logs"])
     # StopIfNotFinite comes before ChiefCheckpoint, so that broken weights do not replace a checkpoint.
-    guards = [StopIfNotFinite()] if values.stop_on_nonfinite_loss else []
-    callbacks: list[Any] = [timer, *guards, ChiefCheckpoint(checkpoint)]
-    if chief:
-        callbacks.append(keras().callbacks.TensorBoard(os.path.join(values.model_dir, "logs"), write_graph=False))
-    # The chief shows a progress bar on a terminal and one line for each epoch in a log; other workers show nothing.
-    verbose = 0 if not chief else 1 if sys.stdout.isatty() else 2
-    training = distribute_files(
-        strategy,
-        data.train_files,
-        parse_fn=data.parse,
-        global_batch_size=values.global_batch_size,
-        seed=values.seed,
-    )
-    try:
-        model.fit(
-            training,
-            epochs=values.epochs,
-            steps_per_epoch=steps,
-            callbacks=callbacks,
-            verbose=verbose,
-            shuffle=False,
-        )
-    except TrainingNotFiniteError as error:
-        print(f"tfdist train: {error}", file=sys.stderr)
-        return 1
-    evaluation = distribute_files(
-        strategy,
-        data.eval_files,
-        parse_fn=data.parse,
-        global_batch_size=values.global_batch_size,
-        training=False,
-    )
-    logs = model.evaluate(evaluation, steps=evaluation.steps_per_epoch, verbose=0, return_dict=True)
-    final = os.path.join(values.model_dir, "model.keras")
-    save_model(model, final)
-    summary = Summary(
-        strategy=_strategy_name(strategy),
-        num_workers=cluster.num_workers,
-        num_replicas=strategy.num_replicas_in_sync,
-        steps=int(model.optimizer.iterations.numpy()),
-        samples_per_second=timer.steps_per_second * values.global_batch_size,
-        accuracy=logs["accuracy"],
-        loss=logs["loss"],
-        weights=weights_checksum(model),
-        files={
-            "model": final,
-            "checkpoint": checkpoint,
-            "logs": os.path.join(values.model_dir, "logs"),
-        },
-        gradients=_gradients_sent(model.optimizer, values),
-    )
-    if cluster.jobs and not cluster.has_parameter_servers:
-        print(f"{cluster.task_name}: {summary.line()}", flush=True)
-    if chief:
-        summary.print()
-    return 0
+    callbacks: list[Any] = [guard] if guard is not None else []
+    callbacks.append(ChiefCheckpoint(os.path.join(values.model_dir, _FILES["checkpoint"])))
+    if is_chief(strategy):
+        callbacks.append(keras().callbacks.TensorBoard(logs, write_graph=False))
+    profiled = steps_of_profile(values.profile_steps)
+    if is_chief(strategy) and profiled is not None:
+        first, last = profiled
+        callbacks.append(ProfileSteps(first, last, steps_per_epoch=length.steps_per_epoch, directory=logs))
+    if length.ends_within_an_epoch:
+        callbacks.append(StopAfterSteps(length.steps, steps_per_epoch=length.steps_per_epoch))
+    if values.learning_rate_decay == "none" and not values.warmup_epochs:
+        callbacks.append(KeepLearningRate(learning_rate_of(model.optimizer)))
+    resume, run = auto_resume(values, strategy=strategy, length=length, guard=guard)
+    if values.stop_patience is not None:
+        callbacks.append(StopWhenAsked(values.model_dir, run=run))
+    callbacks.append(resume)
+    return callbacks
+
+
+def _evaluate(model: Any, strategy: Any, data: Any, values: flags.FlagValues, length: Length) -> int:
+    from tfdist.checkpoint.following import SnapshotFollower
+    from tfdist.train import evaluations
+    from tfdist.train.evaluator import Evaluator
+    from tfdist.train.resuming import snapshots_in
+
+    made = evaluations.Evaluations(os.path.join(values.model_dir, evaluations.FILE))
+    follower = SnapshotFollower(snapshots_in(values.model_dir), seen=made.seen)
+    return Evaluator(model, strategy, data, values, evaluations=made, epochs=length.epochs).run(follower)
 
 
 def _gradients_sent(optimizer: Any, values: flags.FlagValues) -> str:
@@ -173,7 +236,7 @@ def _optimizer(values: flags.FlagValues, steps: int) -> Any:
         learning_rate_decay=values.learning_rate_decay,
         # A step may use batches of two epochs, so that this number may be a fraction.
         steps_per_epoch=steps / passes,
-        epochs=values.epochs,
+        epochs=values.epochs if values.steps is None else values.steps / steps,
         momentum=values.momentum,
         weight_decay=values.weight_decay,
         exclude_from_weight_decay=values.exclude_from_weight_decay,

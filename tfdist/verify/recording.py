@@ -223,7 +223,12 @@ class _StepRecorder(keras().callbacks.Callback):  # type: ignore[misc]
 def weights_of(model: Any) -> dict[str, np.ndarray]:
     """Returns the weights of a model by name; names that occur twice get a number."""
     found: dict[str, np.ndarray] = {}
+    # Keras 2 lists the variables of metrics among the weights. Replicas may count other numbers in them for the same
+    # result, which is part of the logs.
+    counters = {id(variable) for metric in model.metrics for variable in metric.variables}
     for weight, value in zip(model.weights, model.get_weights() if model.weights else [], strict=True):
+        if id(weight) in counters:
+            continue
         name = getattr(weight, "path", None) or weight.name
         while name in found:
             name += "_"

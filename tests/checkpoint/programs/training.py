@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import signal
+import time
 from typing import Any
 
 import numpy as np
@@ -52,22 +53,44 @@ def data_of(kind: str, strategy: tf.distribute.Strategy, directory: str) -> tupl
     return (distribute_files(strategy, files, parse_fn=parse, global_batch_size=BATCH, seed=4),), {}
 
 
-class Killed(keras.callbacks.Callback):
-    """Ends the process of one worker as `kill -9` does, after so many steps of this process."""
+class Signalled(keras.callbacks.Callback):
+    """Sends a signal to this process, on one worker, after so many train steps or test steps of this process."""
 
     # AutoResume restores attributes of a callback, but not those of its class.
     steps_made = 0
 
-    def __init__(self, steps: int, worker: int) -> None:
+    def __init__(self, steps: int, worker: int, *, during: str, number: int) -> None:
         super().__init__()
-        self.steps = steps
+        self.steps, self.during, self.number = steps, during, number
+        self.losses: list[float] = []
         task = json.loads(os.environ.get("TF_CONFIG", "{}")).get("task", {})
         self.is_victim = task.get("index", 0) == worker
 
+    def count(self, during: str) -> None:
+        Signalled.steps_made += during == self.during
+        if Signalled.steps_made == self.steps and self.is_victim and during == self.during:
+            os.kill(os.getpid(), self.number)
+            # Another thread handles the signal.
+            time.sleep(1.0)
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        self.count("train begin")
+
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        Killed.steps_made += 1
-        if Killed.steps_made == self.steps and self.is_victim:
-            os.kill(os.getpid(), signal.SIGKILL)
+        self.losses = [*self.losses, float(logs["loss"])]
+        self.count("train")
+
+    def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
+        self.count("test")
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        self.count("epoch end")
+
+    def loss(self, y: tf.Tensor, p: tf.Tensor) -> tf.Tensor:
+        self.count("trace")
+        if self.during == "trace" and self.steps:
+            time.sleep(2.0)
+        return tf.square(y - p)
 
 
 def main() -> None:
@@ -79,9 +102,12 @@ def main() -> None:
     parser.add_argument("--compression")
     parser.add_argument("--policy", default="float32")
     parser.add_argument("--kill-after", type=int, default=0)
+    parser.add_argument("--terminate-after", type=int, default=0)
+    parser.add_argument("--during", default="train")
     parser.add_argument("--victim", type=int, default=0)
     parser.add_argument("--no-memory", action="store_true")
     parser.add_argument("--epochs", type=int, default=4)
+    parser.add_argument("--without-noise", action="store_true", help="leave out what depends on the replicas")
     given = parser.parse_args()
     options: dict[str, Any] = {"devices": 2} if given.strategy == "mirrored" else {}
     if given.compression:
@@ -93,33 +119,39 @@ def main() -> None:
         keras.backend.experimental.enable_tf_random_generator()
     keras.utils.set_random_seed(5)
     with strategy.scope():
-        model = keras.Sequential(
-            [
-                keras.layers.Input((8,)),
-                keras.layers.Dense(256, activation="tanh"),
-                keras.layers.BatchNormalization(),
-                keras.layers.Dropout(0.3),
-                keras.layers.Dense(1, dtype="float32"),
-            ]
-        )
+        noise = [] if given.without_noise else [keras.layers.BatchNormalization(), keras.layers.Dropout(0.3)]
+        hidden = keras.layers.Dense(256, activation="tanh")
+        model = keras.Sequential([keras.layers.Input((8,)), hidden, *noise, keras.layers.Dense(1, dtype="float32")])
         rate = keras.optimizers.schedules.ExponentialDecay(0.01, 5, 0.9)
         optimizer = keras.optimizers.Adam(rate)
         if given.policy == "mixed_float16":
             optimizer = keras.mixed_precision.LossScaleOptimizer(optimizer, dynamic_growth_steps=5)
-        model.compile(optimizer, "mse", metrics=["mae"])
+        number = signal.SIGKILL if given.kill_after else signal.SIGTERM
+        steps = given.kill_after or given.terminate_after
+        signalled = Signalled(steps, given.victim, during=given.during, number=number)
+        model.compile(optimizer, signalled.loss, metrics=["mae"])
     data, arguments = data_of(given.data, strategy, given.data_directory)
     if given.epochs == 0:
         return
     callbacks = [
-        Killed(given.kill_after, given.victim),
+        signalled,
         keras.callbacks.EarlyStopping(monitor="loss", patience=2, restore_best_weights=True),
     ]
     if given.directory:
         callbacks.append(AutoResume(given.directory, every_steps=3, memory=not given.no_memory))
-    history = model.fit(*data, epochs=given.epochs, verbose=0, callbacks=callbacks, **arguments)
+    rows = np.random.default_rng(1).normal(size=(2 * BATCH, 9)).astype("float32")
+    validation = {"validation_data": (rows[:, :8], rows[:, 8:]), "validation_batch_size": BATCH}
+    history = model.fit(*data, epochs=given.epochs, verbose=0, callbacks=callbacks, **arguments, **validation)
     variables = [*model.get_weights(), *(np.asarray(tf.convert_to_tensor(v)) for v in model.optimizer.variables)]
     weights = hashlib.sha256(b"".join(np.asarray(value).tobytes() for value in variables)).hexdigest()
-    print("RESULT", json.dumps({"weights": weights, "history": history.history, "epochs": history.epoch}), flush=True)
+    result = {
+        "weights": weights,
+        "norms": [float(np.linalg.norm(value)) for value in model.get_weights()],
+        "history": history.history,
+        "epochs": history.epoch,
+        "losses": signalled.losses,
+    }
+    print("RESULT", json.dumps(result), flush=True)
 
 
 if __name__ == "__main__":

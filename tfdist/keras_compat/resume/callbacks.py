@@ -7,6 +7,7 @@ the others before they open them. Keras calls callbacks in the order of the user
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -25,14 +26,23 @@ class LastCallback(keras().callbacks.Callback):  # type: ignore[misc]
     The methods do nothing; a subclass replaces them. `watch_callbacks` has to be called before fit.
     """
 
+    # While this is true, the other callbacks do not see the begin and the end of a train step.
+    hides_step = False
+
     def before_train(self, others: list[Any]) -> None:
         """Called before `on_train_begin` of any callback, with all other callbacks."""
+
+    def before_epoch_begin(self, epoch: int) -> None:
+        """Called before `on_epoch_begin` of any callback."""
 
     def after_epoch_begin(self, epoch: int) -> None:
         """Called after `on_epoch_begin` of all callbacks."""
 
     def after_train_batch(self, batch: int) -> None:
         """Called after `on_train_batch_end` of all callbacks, with the number of the last batch in its epoch."""
+
+    def after_test_batch(self, batch: int) -> None:
+        """Called after `on_test_batch_end` of all callbacks."""
 
     def after_epoch_end(self, epoch: int) -> None:
         """Called after `on_epoch_end` of all callbacks."""
@@ -48,7 +58,7 @@ class LastCallback(keras().callbacks.Callback):  # type: ignore[misc]
 def watch_callbacks() -> None:
     """Patches Keras's list of callbacks, so that it calls the methods of LastCallback. Later calls do nothing."""
     callback_list = keras().callbacks.CallbackList
-    stock_begin = callback_list.on_train_begin
+    stock_begin, stock_epoch = callback_list.on_train_begin, callback_list.on_epoch_begin
 
     @functools.wraps(stock_begin)
     def on_train_begin(self: Any, logs: Any = None) -> None:
@@ -56,10 +66,19 @@ def watch_callbacks() -> None:
             last.before_train([one for one in self.callbacks if one is not last])
         stock_begin(self, logs)
 
-    callback_list.on_train_begin = on_train_begin
+    @functools.wraps(stock_epoch)
+    def on_epoch_begin(self: Any, epoch: int, logs: Any = None) -> None:
+        for last in _last(self):
+            last.before_epoch_begin(epoch)
+        stock_epoch(self, epoch, logs)
+
+    callback_list.on_train_begin, callback_list.on_epoch_begin = on_train_begin, on_epoch_begin
+    for name in ("on_train_batch_begin", "on_train_batch_end"):
+        setattr(callback_list, name, _unless_hidden(getattr(callback_list, name)))
     after: dict[str, Callable[[LastCallback, Any], None]] = {
         "on_epoch_begin": lambda last, epoch: last.after_epoch_begin(epoch),
         "on_train_batch_end": lambda last, batch: last.after_train_batch(batch),
+        "on_test_batch_end": lambda last, batch: last.after_test_batch(batch),
         "on_epoch_end": lambda last, epoch: last.after_epoch_end(epoch),
         "on_train_end": lambda last, _: last.after_train(),
     }
@@ -69,6 +88,15 @@ def watch_callbacks() -> None:
 
 def _last(callback_list: Any) -> list[LastCallback]:
     return [one for one in callback_list.callbacks if isinstance(one, LastCallback)]
+
+
+def _unless_hidden(stock: Callable) -> Callable:
+    @functools.wraps(stock)
+    def method(self: Any, *args: Any, **kwargs: Any) -> None:
+        if not any(last.hides_step for last in _last(self)):
+            stock(self, *args, **kwargs)
+
+    return method
 
 
 def _followed_by(stock: Callable, call: Callable[[LastCallback, Any], None]) -> Callable:
@@ -132,7 +160,18 @@ def _packed(value: Any, arrays: dict[str, np.ndarray], name: str) -> Any:
         return {"tuple": packed} if isinstance(value, tuple) else packed
     if isinstance(value, dict) and all(isinstance(key, (str, int)) for key in value):
         return {"dict": [[key, _packed(one, arrays, f"{name}/{key}")] for key, one in value.items()]}
+    if callable(value) and _named(getattr(value, "__module__", ""), getattr(value, "__qualname__", "")) is value:
+        # Keras 3 chooses the comparison of EarlyStopping and others at the end of the first epoch.
+        return {"function": [value.__module__, value.__qualname__]}
     raise TypeError
+
+
+def _named(module: str, name: str) -> Any:
+    """Returns a function or class of a module; None if the module has none of this name."""
+    found: Any = sys.modules.get(module)
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    return found
 
 
 def _unpacked(value: Any, arrays: Mapping[str, np.ndarray]) -> Any:
@@ -144,5 +183,7 @@ def _unpacked(value: Any, arrays: Mapping[str, np.ndarray]) -> Any:
         return tuple(_unpacked(one, arrays) for one in value["tuple"])
     if "dict" in value:
         return {key: _unpacked(one, arrays) for key, one in value["dict"]}
+    if "function" in value:
+        return _named(*value["function"])
     array = np.array(arrays[value[_ARRAY]])
     return array[()] if value["is_scalar"] else array

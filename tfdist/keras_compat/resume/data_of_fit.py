@@ -6,6 +6,8 @@ import functools
 import threading
 from typing import Any
 
+import tensorflow as tf
+
 from tfdist._log import get_logger
 
 _local = threading.local()
@@ -42,6 +44,26 @@ def moved(dataset: Any, steps: int) -> Any:
     if not hasattr(dataset, "at"):
         return None
     return dataset.at(dataset.state.after(steps, steps_per_epoch=dataset.steps_per_epoch))
+
+
+def is_asynchronous(model: Any) -> bool:
+    """Returns whether the workers of a model make steps at different times, so that only an epoch has a clear end.
+
+    Args:
+        model: a Keras model.
+    """
+    return isinstance(model.distribute_strategy, tf.distribute.ParameterServerStrategy)
+
+
+def is_endless(dataset: Any) -> bool:
+    """Returns whether a dataset has no end.
+
+    Args:
+        dataset: a dataset, or a distributed dataset.
+    """
+    cardinality = getattr(dataset, "cardinality", None)
+    found = cardinality() if callable(cardinality) else cardinality
+    return found is not None and int(found) == tf.data.INFINITE_CARDINALITY
 
 
 def read_batches(iterator: Any, batches: int) -> None:

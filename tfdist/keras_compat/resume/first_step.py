@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 
-def before_first_step(model: Any, action: Callable[[], None]) -> None:
+def before_first_step(
+    model: Any, action: Callable[[], None], *, batches: int = 0, logs: Mapping[str, Any] | None = None
+) -> None:
     """Calls an action once, before the next train step of a model is executed.
 
     Args:
         model: a model in fit.
         action: the action; the variables that the trace of the step makes exist.
+        batches: number of batches to read instead of executing the step, if it was executed before an interruption.
+        logs: what the step has returned then, or None if it is executed.
     """
     function = model.train_function
 
@@ -21,6 +25,10 @@ def before_first_step(model: Any, action: Callable[[], None]) -> None:
         if trace is not None:
             trace(iterator)
         action()
-        return function(iterator)
+        if logs is None:
+            return function(iterator)
+        for _ in range(batches):
+            next(iterator)
+        return dict(logs)
 
     model.train_function = first_step

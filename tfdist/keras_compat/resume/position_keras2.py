@@ -14,7 +14,14 @@ import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from tfdist.keras_compat.resume.data_of_fit import moved, newest_data, read_batches, remember_newest, say_what_was_read
+from tfdist.keras_compat.resume.data_of_fit import (
+    is_asynchronous,
+    moved,
+    newest_data,
+    read_batches,
+    remember_newest,
+    say_what_was_read,
+)
 from tfdist.keras_compat.version import engine_module
 
 
@@ -34,6 +41,11 @@ class TrainingData:
         steps = self._handler._inferred_steps
         return None if steps is None else int(steps)
 
+    @property
+    def dataset(self) -> Any:
+        """What fit reads: a dataset, or a distributed dataset."""
+        return self._handler._dataset
+
     def go_to(self, model: Any, *, epochs: int, epoch: int, step: int, steps: int, num_batches: int | None) -> None:
         """Makes the next epoch begin at a step.
 
@@ -45,6 +57,9 @@ class TrainingData:
             steps: number of steps in all epochs together.
             num_batches: what the attribute was at this position.
         """
+        if is_asynchronous(model):
+            self._handler._initial_epoch = epoch
+            return
         self._handler._inferred_steps = num_batches
         sought = moved(self._handler._dataset, steps)
         if sought is not None:

@@ -15,7 +15,14 @@ import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from tfdist.keras_compat.resume.data_of_fit import moved, newest_data, read_batches, remember_newest, say_what_was_read
+from tfdist.keras_compat.resume.data_of_fit import (
+    is_asynchronous,
+    moved,
+    newest_data,
+    read_batches,
+    remember_newest,
+    say_what_was_read,
+)
 
 
 class TrainingData:
@@ -33,6 +40,11 @@ class TrainingData:
         """Number of batches of the dataset, which Keras may learn only at the end of the first epoch."""
         return self._iterator._num_batches
 
+    @property
+    def dataset(self) -> Any:
+        """What fit reads: a dataset, or a distributed dataset."""
+        return self._iterator._distributed_dataset
+
     def go_to(self, model: Any, *, epochs: int, epoch: int, step: int, steps: int, num_batches: int | None) -> None:
         """Makes the next epoch begin at a step.
 
@@ -45,6 +57,8 @@ class TrainingData:
             num_batches: what the attribute was at this position.
         """
         model._initial_epoch = epoch
+        if is_asynchronous(model):
+            return
         self._iterator._num_batches = num_batches
         sought = moved(self._iterator._distributed_dataset, steps)
         if sought is not None:
@@ -65,10 +79,13 @@ def training_data() -> TrainingData:
 @functools.cache
 def watch_training_data() -> None:
     """Patches the epoch iterator of fit. Later calls do nothing."""
-    from keras.src.backend.tensorflow.trainer import TFEpochIterator
+    from keras.src.backend.tensorflow import trainer  # noqa: F401 (defines a subclass)
+    from keras.src.trainers.epoch_iterator import EpochIterator
 
-    remember_newest(TFEpochIterator)
-    TFEpochIterator._enumerate_iterator = _beginning_at_a_step(TFEpochIterator._enumerate_iterator)
+    remember_newest(EpochIterator)
+    # The mend for parameter servers replaces the name of the class in its module.
+    iterator = next(one for one in EpochIterator.__subclasses__() if one.__name__ == "TFEpochIterator")
+    iterator._enumerate_iterator = _beginning_at_a_step(iterator._enumerate_iterator)
 
 
 def _beginning_at_a_step(stock: Callable) -> Callable:

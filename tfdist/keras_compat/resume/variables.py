@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.checkpoint.graph_view import ObjectGraphView
+from tensorflow.python.trackable.base import Trackable
 
 from tfdist.allreduce.per_replica import PerReplica
 
@@ -19,30 +20,63 @@ def training_variables(model: Any) -> dict[str, tf.Variable]:
     Args:
         model: a compiled Keras model.
     """
-    found: dict[str, tf.Variable] = {}
-    known: set[int] = set()
-
-    def add(kind: str, variables: Iterable[Any]) -> None:
-        for number, variable in enumerate(variables):
-            own = _of_tensorflow(variable)
-            if own is not None and id(own) not in known:
-                known.add(id(own))
-                found[f"{kind}/{number}/{_last_name(variable)}"] = own
-
-    add("model", model.variables)
-    add("metrics", getattr(model, "metrics_variables", None) or [v for m in model.metrics for v in m.variables])
+    found = _Found()
+    found.add("model", model.variables)
+    found.add("metrics", getattr(model, "metrics_variables", None) or [v for m in model.metrics for v in m.variables])
     optimizer = getattr(model, "optimizer", None)
     if optimizer is not None:
-        variables = optimizer.variables
-        add("optimizer", variables() if callable(variables) else variables)
-    add("random", _random_states(model))
-    trackables, paths = ObjectGraphView(model)._breadth_first_traversal()
-    for trackable in trackables:
-        own = _of_tensorflow(trackable)
-        if own is not None and id(own) not in known:
-            known.add(id(own))
-            found["others/" + "/".join(str(getattr(part, "name", part)) for part in paths[trackable])] = own
-    return found
+        found.add("optimizer", _variables(optimizer))
+    found.add("random", _random_states(model))
+    found.add_referred("others", model)
+    return found.by_name
+
+
+def variables_of(objects: Mapping[str, Any]) -> dict[str, tf.Variable]:
+    """Returns the variables of models, optimizers, metrics and other objects, and of objects that they refer to.
+
+    Args:
+        objects: the objects by name; a variable is an object, too.
+    """
+    found = _Found()
+    for name, one in objects.items():
+        found.add(f"objects/{name}", _variables(one))
+        found.add(f"objects/{name}/random", _random_states(one))
+    for name, one in objects.items():
+        found.add_referred(f"others/{name}", one)
+    return found.by_name
+
+
+class _Found:
+    """Variables by names that are the same after a restart; each variable has one name."""
+
+    def __init__(self) -> None:
+        self.by_name: dict[str, tf.Variable] = {}
+        self._known: set[int] = set()
+
+    def add(self, kind: str, variables: Iterable[Any]) -> None:
+        for number, variable in enumerate(variables):
+            self._add(f"{kind}/{number}/{_last_name(variable)}", variable)
+
+    def add_referred(self, kind: str, root: Any) -> None:
+        if not isinstance(root, Trackable):
+            return
+        trackables, paths = ObjectGraphView(root)._breadth_first_traversal()
+        for trackable in trackables:
+            path = "/".join(str(getattr(part, "name", part)) for part in paths[trackable])
+            self._add(f"{kind}/{path}", trackable)
+
+    def _add(self, name: str, value: Any) -> None:
+        own = _of_tensorflow(value)
+        if own is not None and id(own) not in self._known:
+            self._known.add(id(own))
+            self.by_name[name] = own
+
+
+def _variables(owner: Any) -> list[Any]:
+    if _of_tensorflow(owner) is not None:
+        return [owner]
+    variables = getattr(owner, "variables", [])
+    return list(variables() if callable(variables) else variables)
 
 
 def build_optimizer(model: Any) -> None:
@@ -52,7 +86,8 @@ def build_optimizer(model: Any) -> None:
         model: a compiled and built Keras model, whose optimizer is none of Keras 2's legacy optimizers.
     """
     build = getattr(model.optimizer, "build", None)
-    if build is not None:
+    # A second call would make the variables of Keras 3's LossScaleOptimizer twice.
+    if build is not None and not getattr(model.optimizer, "built", False):
         with model.distribute_strategy.scope():
             build(model.trainable_variables)
 
@@ -90,5 +125,6 @@ def _of_tensorflow(value: Any) -> tf.Variable | None:
 
 
 def _last_name(variable: Any) -> str:
-    # Keras numbers the names of layers in the order in which a process makes them, such as dense_3.
-    return str(variable.name).split("/")[-1].split(":")[0]
+    # Keras numbers the names of layers in the order in which a process makes them, such as dense_3. Names of optimizer
+    # slots contain them, as in dense_3_kernel_momentum.
+    return str(variable.name).split("/")[-1].split(":")[0].split("_")[-1]

@@ -1,0 +1,250 @@
+"""A fit that an error interrupts, and that is called again in the same process, ends with the same bits.
+
+These tests are cheaper than killing a process, and show more states in which a fit can be interrupted.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tfdist
+from tfdist.checkpoint import AutoResume
+from tfdist.keras_compat import keras_in_use
+
+keras = tf.keras
+ROWS, BATCH, EPOCHS = 100, 16, 4
+
+
+class InterruptionError(Exception):
+    """What interrupts a fit."""
+
+
+class Interrupt(keras.callbacks.Callback):
+    """Raises an error after so many train batches, or so many test batches, of one fit."""
+
+    def __init__(self, *, train: int = 0, test: int = 0) -> None:
+        super().__init__()
+        self.left = {"train": train, "test": test}
+
+    def count(self, kind: str) -> None:
+        left = dict(self.left)
+        left[kind] -= 1
+        self.left = left
+        if left[kind] == 0:
+            raise InterruptionError
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        self.count("train")
+
+    def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
+        self.count("test")
+
+
+@pytest.fixture(autouse=True)
+def four_devices(four_cpus, no_surroundings):
+    """Every test here runs in a process whose TensorFlow has four logical CPUs, and that knows of no cluster."""
+
+
+@pytest.fixture(autouse=True)
+def random_states_that_can_be_read():
+    if not keras_in_use().is_keras3:
+        keras.backend.experimental.enable_tf_random_generator()
+
+
+def data() -> tuple[np.ndarray, np.ndarray]:
+    x = np.random.default_rng(0).normal(size=(ROWS, 8)).astype("float32")
+    return x, x.sum(axis=1, keepdims=True)
+
+
+def fit(
+    strategy: tf.distribute.Strategy,
+    *callbacks: Any,
+    dataset: Any = None,
+    depends_on_replicas: bool = True,
+    epochs: int = EPOCHS,
+    compiled: dict[str, Any] | None = None,
+    **options: Any,
+) -> tuple[Any, dict[str, Any]]:
+    """Makes a model and trains it; returns it and everything that must be equal after an interruption."""
+    keras.utils.set_random_seed(5)
+    with strategy.scope():
+        layers = [
+            keras.layers.Input((8,)),
+            keras.layers.Dense(16, activation="tanh"),
+            *([keras.layers.BatchNormalization(), keras.layers.Dropout(0.3)] if depends_on_replicas else []),
+            keras.layers.Dense(1),
+        ]
+        model = keras.Sequential(layers)
+        optimizer = keras.optimizers.Adam(0.01)
+        model.compile(optimizer, "mse", metrics=["mae"], **(compiled or {}))
+    x, y = data()
+    given = (x, y) if dataset is None else (dataset(x, y),)
+    if dataset is None:
+        options["batch_size"] = BATCH
+    history = model.fit(*given, epochs=epochs, verbose=0, callbacks=list(callbacks), **options)
+    return model, results(model, history)
+
+
+def results(model: Any, history: Any) -> dict[str, Any]:
+    variables = [*model.get_weights(), *(np.asarray(tf.convert_to_tensor(v)) for v in model.optimizer.variables)]
+    weights = hashlib.sha256(b"".join(np.asarray(value).tobytes() for value in variables)).hexdigest()
+    return {"weights": weights, "history": history.history, "epochs": history.epoch}
+
+
+def check(strategy, directory, *, at: list[dict[str, int]], extra=lambda: [], resume=None, **options) -> None:
+    """Compares a fit that is interrupted several times with a fit without AutoResume."""
+    _, expected = fit(strategy, *extra(), **options)
+    resume = {"every_steps": 3, **(resume or {})}
+    for interruption in at:
+        with pytest.raises(InterruptionError):
+            fit(strategy, Interrupt(**interruption), *extra(), AutoResume(str(directory), **resume), **options)
+    _, found = fit(strategy, *extra(), AutoResume(str(directory), **resume), **options)
+    assert found == expected
+
+
+@pytest.fixture(params=["one_device", "mirrored"])
+def strategy(request):
+    return tfdist.create_strategy(request.param, **({"devices": 2} if request.param == "mirrored" else {}))
+
+
+def shuffled(x: np.ndarray, y: np.ndarray) -> tf.data.Dataset:
+    return tf.data.Dataset.from_tensor_slices((x, y)).shuffle(64, seed=3).batch(BATCH)
+
+
+def repeated(x: np.ndarray, y: np.ndarray) -> tf.data.Dataset:
+    return tf.data.Dataset.from_tensor_slices((x, y)).shuffle(64, seed=3).repeat().batch(BATCH)
+
+
+@pytest.mark.parametrize("dataset", [None, shuffled])
+def test_interruptions_in_the_middle_of_epochs(strategy, dataset, tmp_path):
+    check(strategy, tmp_path / "run", at=[{"train": 5}, {"train": 9}, {"train": 1}], dataset=dataset)
+
+
+def test_data_without_an_end(strategy, tmp_path):
+    options = {"dataset": repeated, "steps_per_epoch": 7}
+    check(strategy, tmp_path / "run", at=[{"train": 5}, {"train": 9}], **options)
+
+
+def test_an_interruption_of_the_validation(strategy, tmp_path):
+    x, y = data()
+    options = {"validation_data": (x[:32], y[:32])}
+    check(strategy, tmp_path / "run", at=[{"test": 2}, {"test": 3}], resume={"every_steps": 1}, **options)
+
+
+def of_unknown_size(x: np.ndarray, y: np.ndarray) -> tf.data.Dataset:
+    return shuffled(x, y).filter(lambda x, y: True)
+
+
+@pytest.mark.parametrize("at", [7, 8])
+def test_data_of_unknown_size(strategy, at, tmp_path):
+    # A snapshot after step 7 is at the end of an epoch whose size Keras does not know yet.
+    options = {"dataset": of_unknown_size}
+    check(strategy, tmp_path / "run", at=[{"train": at}, {"train": 1}], resume={"every_steps": at - 1}, **options)
+
+
+def test_several_steps_for_each_execution(strategy, tmp_path):
+    compiled = {"steps_per_execution": 2}
+    check(strategy, tmp_path / "run", at=[{"train": 3}, {"train": 4}], compiled=compiled)
+
+
+@pytest.mark.parametrize("at", [[{"train": 7}], [{"train": 8}], [{"train": 14}, {"train": 1}]])
+def test_a_learning_rate_that_callbacks_set_at_each_epoch(strategy, at, tmp_path):
+    def callbacks() -> list[Any]:
+        return [
+            keras.callbacks.LearningRateScheduler(lambda epoch, rate: rate * 0.5),
+            keras.callbacks.ReduceLROnPlateau(monitor="loss", patience=1, factor=0.7, min_delta=1.0),
+        ]
+
+    check(strategy, tmp_path / "run", at=at, extra=callbacks, resume={"every_steps": 7})
+
+
+def test_the_rows_of_a_csv_logger(tmp_path):
+    strategy, rows = tfdist.create_strategy("one_device"), []
+    for name, at in (("expected", []), ("found", [{"train": 9}, {"train": 9}])):
+        path = tmp_path / f"{name}.csv"
+        check(
+            strategy,
+            tmp_path / name,
+            at=at,
+            extra=lambda path=path: [keras.callbacks.CSVLogger(str(path))],
+            resume={"every_steps": 2},
+        )
+        with path.open() as file:
+            rows.append(list(csv.DictReader(file)))
+    assert rows[0] == rows[1]
+    assert len(rows[0]) == EPOCHS
+
+
+def test_a_second_fit_has_snapshots_of_its_own(strategy, tmp_path):
+    def two_fits(interruption: dict[str, int] | None, *, auto: bool) -> dict[str, Any]:
+        def callbacks() -> list[Any]:
+            return [AutoResume(str(tmp_path / "run"), every_steps=3)] if auto else []
+
+        model, _ = fit(strategy, *callbacks(), epochs=2)
+        x, y = data()
+        others = [Interrupt(**interruption)] if interruption else []
+        history = model.fit(x, y, epochs=3, batch_size=BATCH, verbose=0, callbacks=[*others, *callbacks()])
+        return results(model, history)
+
+    expected = two_fits(None, auto=False)
+    with pytest.raises(InterruptionError):
+        two_fits({"train": 11}, auto=True)
+    # A new process begins with the first fit again.
+    from tfdist.checkpoint import fits
+
+    fits._ended.clear()
+    assert two_fits(None, auto=True) == expected
+
+
+def test_another_number_of_replicas_reads_the_same_records(tmp_path):
+    strategies = [tfdist.create_strategy("mirrored", devices=2), tfdist.create_strategy("one_device")]
+    model, _ = fit(strategies[1], depends_on_replicas=False)
+    for strategy, at in ((strategies[0], 5), (strategies[1], 9), (strategies[0], 6)):
+        callbacks = Interrupt(train=at), AutoResume(str(tmp_path / "run"), every_steps=2)
+        with pytest.raises(InterruptionError):
+            fit(strategy, *callbacks, depends_on_replicas=False)
+    found, results_of_found = fit(
+        strategies[1], AutoResume(str(tmp_path / "run"), every_steps=2), depends_on_replicas=False
+    )
+    for one, other in zip(found.get_weights(), model.get_weights(), strict=True):
+        np.testing.assert_allclose(one, other, rtol=0, atol=1e-5)
+    assert len(results_of_found["history"]["loss"]) == EPOCHS
+
+
+def test_an_order_without_a_seed_is_refused(tmp_path):
+    tf.random.set_seed(None)
+    strategy = tfdist.create_strategy("one_device")
+    x, y = data()
+    model = keras.Sequential([keras.layers.Input((8,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    dataset = strategy.experimental_distribute_dataset(tf.data.Dataset.from_tensor_slices((x, y)).shuffle(9).batch(16))
+    for unseeded in (tf.data.Dataset.from_tensor_slices((x, y)).shuffle(9).batch(16), dataset):
+        with pytest.raises(ValueError, match="received ShuffleDataset without a seed"):
+            model.fit(unseeded, steps_per_epoch=7, verbose=0, callbacks=[AutoResume(str(tmp_path / "run"))])
+
+
+def test_backup_and_restore_beside_it_is_refused(tmp_path):
+    other = keras.callbacks.BackupAndRestore(str(tmp_path / "other"))
+    with pytest.raises(ValueError, match="expected no BackupAndRestore beside AutoResume"):
+        fit(tfdist.create_strategy("one_device"), other, AutoResume(str(tmp_path / "run")))
+
+
+def test_the_callback_chooses_its_intervals_by_their_cost(strategy, tmp_path, caplog):
+    check(strategy, tmp_path / "run", at=[{"train": 12}], resume={"every_steps": None})
+    assert "a snapshot every" in caplog.text
+
+
+def test_a_model_that_runs_eagerly(tmp_path):
+    strategy, options = tfdist.create_strategy("one_device"), {"compiled": {"run_eagerly": True}}
+    if keras_in_use().is_keras3:
+        check(strategy, tmp_path / "run", at=[{"train": 5}, {"train": 9}], **options)
+    else:
+        # Keras 2 makes variables in the first step, which cannot be traced before it is executed.
+        with pytest.raises(ValueError, match="expected variables for"):
+            check(strategy, tmp_path / "run", at=[{"train": 5}], **options)

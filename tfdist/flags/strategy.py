@@ -1,0 +1,155 @@
+"""The flags that describe a strategy, and what they make."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from absl import flags
+
+from tfdist._strategy_names import STRATEGY_NAMES
+from tfdist.allreduce import AllReduceOptions
+from tfdist.allreduce.compression import compression_from_name
+from tfdist.allreduce.options import ALGORITHMS
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+
+def all_reduce_from_flags(flag_values: flags.FlagValues = flags.FLAGS) -> AllReduceOptions | None:
+    """Returns the all-reduce options that the flags set, or None if every flag has its default.
+
+    Args:
+        flag_values: parsed flags of the group "strategy".
+
+    Example:
+        >>> from absl import flags
+        >>> from tfdist.flags import all_reduce_from_flags, define_flags
+        >>> values = flags.FlagValues()
+        >>> define_flags(groups=("strategy",), flag_values=values)
+        >>> _ = values(["program", "--all_reduce=ring"])
+        >>> all_reduce_from_flags(values).algorithm
+        'ring'
+    """
+    given: dict[str, Any] = {
+        "algorithm": flag_values.all_reduce,
+        "num_packs": flag_values.num_packs,
+        "bytes_per_pack": flag_values.bytes_per_pack,
+        "timeout_seconds": flag_values.all_reduce_timeout_seconds,
+        "compression": None if flag_values.compression == "none" else flag_values.compression,
+    }
+    options = AllReduceOptions(**{name: value for name, value in given.items() if value is not None})
+    return None if options == AllReduceOptions() else options
+
+
+def strategy_from_flags(flag_values: flags.FlagValues = flags.FLAGS) -> tf.distribute.Strategy:
+    """Returns the strategy that the flags describe; see tfdist.create_strategy.
+
+    Args:
+        flag_values: parsed flags of the group "strategy".
+
+    Raises:
+        ValueError: for an option that the strategy cannot honour.
+
+    Example:
+        >>> from absl import flags
+        >>> from tfdist.flags import define_flags, strategy_from_flags
+        >>> values = flags.FlagValues()
+        >>> define_flags(groups=("strategy",), flag_values=values)
+        >>> _ = values(["program", "--strategy=mirrored", "--devices=2"])
+        >>> strategy_from_flags(values).num_replicas_in_sync
+        2
+    """
+    from tfdist.strategies import create_strategy
+
+    names = flag_values.devices
+    devices = int(names[0]) if len(names) == 1 and names[0].isdecimal() else names or None
+    return create_strategy(
+        flag_values.strategy,
+        devices=devices,
+        all_reduce=all_reduce_from_flags(flag_values),
+        tpu=flag_values.tpu,
+        startup_timeout_seconds=flag_values.startup_timeout_seconds,
+    )
+
+
+def optimizer_from_flags(optimizer: Any, flag_values: flags.FlagValues = flags.FLAGS) -> Any:
+    """Returns an optimizer that exchanges gradients as the flags say; see tfdist.optimizers.DistributedOptimizer.
+
+    Args:
+        optimizer: any optimizer of the Keras in use, made in the scope of `strategy_from_flags()`.
+        flag_values: parsed flags of the group "strategy".
+
+    Raises:
+        ValueError: at the first step, if DistributedOptimizer does not support the strategy.
+
+    Example:
+        >>> import tensorflow as tf
+        >>> from absl import flags
+        >>> from tfdist.flags import define_flags, optimizer_from_flags
+        >>> values = flags.FlagValues()
+        >>> define_flags(groups=("strategy",), flag_values=values)
+        >>> _ = values(["program", "--backward_passes_per_step=2"])
+        >>> type(optimizer_from_flags(tf.keras.optimizers.SGD(), values)).__name__
+        'SGD'
+    """
+    import tensorflow as tf
+
+    from tfdist.optimizers import DistributedOptimizer
+
+    all_reduce, passes = all_reduce_from_flags(flag_values), flag_values.backward_passes_per_step
+    across_workers = isinstance(tf.distribute.get_strategy(), tf.distribute.MultiWorkerMirroredStrategy)
+    # Across workers DistributedOptimizer is used even if no flag asks for it: TensorFlow's own sum is slower.
+    if not across_workers and passes == 1 and (all_reduce is None or all_reduce.compressor is None):
+        return optimizer
+    return DistributedOptimizer(optimizer, backward_passes_per_step=passes)
+
+
+def _is_compression(text: str) -> bool:
+    try:
+        compression_from_name(text)
+    except ValueError as error:
+        raise flags.ValidationError(str(error)) from None
+    return True
+
+
+def define(fv: flags.FlagValues) -> None:
+    """Defines the flags of the group "strategy".
+
+    Args:
+        fv: the flag values in which they are defined.
+    """
+    flags.DEFINE_enum("strategy", "auto", STRATEGY_NAMES, "Strategy that distributes the training.", flag_values=fv)
+    flags.DEFINE_list(
+        "devices", [], "Local devices: a number, or names such as CPU:0,CPU:1; empty for all GPUs.", flag_values=fv
+    )
+    flags.DEFINE_enum("all_reduce", "auto", ALGORITHMS, "Algorithm that sums the gradients.", flag_values=fv)
+    flags.DEFINE_integer("num_packs", None, "Number of packs, within one process.", lower_bound=1, flag_values=fv)
+    flags.DEFINE_integer(
+        "bytes_per_pack", None, "Bytes of a pack of gradients, across workers.", lower_bound=1, flag_values=fv
+    )
+    flags.DEFINE_float(
+        "all_reduce_timeout_seconds", None, "Seconds to wait for other workers; 1800 if left out.", 0, flag_values=fv
+    )
+    flags.DEFINE_string(
+        "compression",
+        "none",
+        "Compression of the gradients: none, fp16, bf16, topk, threshold or powersgd; the last three take their "
+        "density, tau or rank after a colon, as in topk:0.01.",
+        flag_values=fv,
+    )
+    flags.register_validator("compression", _is_compression, flag_values=fv)
+    flags.DEFINE_integer(
+        "backward_passes_per_step",
+        1,
+        "Number of batches whose gradients are averaged for each step of the optimizer.",
+        lower_bound=1,
+        flag_values=fv,
+    )
+    flags.DEFINE_string("tpu", None, "Name or grpc:// address of a TPU, or 'local'.", flag_values=fv)
+    flags.DEFINE_float(
+        "startup_timeout_seconds",
+        None,
+        "Seconds to wait for other tasks at the start; 300 if left out.",
+        0,
+        flag_values=fv,
+    )

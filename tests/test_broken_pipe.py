@@ -64,7 +64,8 @@ def test_help_of_launch_that_nobody_reads_ends_quietly(arguments):
 
 @pytest.mark.parametrize("both", [False, True])
 def test_a_training_whose_output_is_cut_off_ends_quietly(both, tmp_path):
-    code, err = run_with_reader(["-m", "tfdist", *TRAIN], True, unbuffered=False, both=both)
+    arguments = ["-m", "tfdist", *TRAIN, f"--model_dir={tmp_path}"]
+    code, err = run_with_reader(arguments, True, unbuffered=False, both=both)
     assert code == 141
     assert "Traceback" not in err
     assert "BrokenPipe" not in err

@@ -39,6 +39,7 @@ ROOMS: dict[str, set[str]] = {
         "workers",
         "saving",
         "checkpoint",
+        "watch",
         "strategies",
         "input",
         "layers",

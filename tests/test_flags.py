@@ -59,6 +59,8 @@ NAMES = {
         "snapshot_every_seconds",
         "best_metric",
         "stop_patience",
+        "stall_seconds",
+        "stall_deadline_seconds",
     },
 }
 

@@ -162,6 +162,22 @@ def test_all_workers_leave_after_the_same_step(during, after, victim, trained, e
 
 
 @pytest.mark.full
+@pytest.mark.parametrize("victim", [0, 1])
+def test_all_workers_leave_an_evaluation_after_the_training(victim, trained, ended, tmp_path):
+    expected, _ = trained(workers=2)
+    auto = f"--directory={tmp_path / 'run'}"
+    end = ended(auto, f"--victim={victim}", "--terminate-after=1", "--during=evaluate", workers=2)
+    assert end.code == 75
+    logs = [max(tmp_path.rglob(f"worker-{worker}*.log")).read_text() for worker in range(2)]
+    assert "the training is interrupted: received SIGTERM, and no step is lost; exit code 75" in logs[victim]
+    assert "received the signal of another worker" in logs[1 - victim]
+    assert "no step is lost; exit code 75" in logs[1 - victim]
+    result, text = trained(auto, workers=2)
+    assert "the training is finished" in text
+    assert result == expected
+
+
+@pytest.mark.full
 def test_other_numbers_of_workers_read_the_same_records(trained, ended, tmp_path):
     options = ("--data=files", "--without-noise")
     trained("--strategy=one_device", *options, "--epochs=0")

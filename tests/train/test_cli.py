@@ -105,6 +105,11 @@ def test_mistakes_are_refused_before_the_program_runs(argv, message, ran, capsys
         (["--validation_every=0"], "flag --validation_every=0: "),
         (["--stop_patience=0"], "flag --stop_patience=0: "),
         (["--resume=always"], "flag --resume=always: "),
+        (["--stall_seconds=-1"], "flag --stall_seconds=-1: "),
+        (
+            ["--stall_seconds=0", "--stall_deadline_seconds=5"],
+            "expected no --stall_deadline_seconds with --stall_seconds=0, received 5.0; leave it out.",
+        ),
         (["--snapshot_every_seconds=0"], "expected --snapshot_every_seconds above 0, received 0.0."),
         (
             ["--snapshot_every_seconds=1", "--snapshot_every_steps=5"],

@@ -198,6 +198,15 @@ class AutoResume(LastCallback):
         if self._is_asynchronous or self._keeper.pace.is_due(self._steps):
             self._keeper.keep(self._part())
 
+    def before_snapshot(self, logs: Mapping[str, Any]) -> None:
+        """Called before each snapshot; a subclass may refuse the snapshot with an error, which ends the training.
+
+        All workers call the method after the same step.
+
+        Args:
+            logs: the logs of the last step, or of the epoch that has ended.
+        """
+
     def after_train(self) -> None:
         """Keeps the end of the training on disk, and removes what is in memory."""
         if self._loaded is not None:
@@ -205,6 +214,7 @@ class AutoResume(LastCallback):
         self._keeper.finish(None if self._loaded is not None else self._part())
 
     def _part(self, *, metrics: Mapping[str, Any] | None = None) -> Part:
+        self.before_snapshot(self._logs)
         position = {
             "epoch": self._epoch,
             "step": self._step,

@@ -172,9 +172,7 @@ class DiskTier:
         self._remove(self._folders())
 
     def _folders(self) -> list[Path]:
-        """Returns the folders of all snapshots, the newest first."""
-        found = [path for path in self._directory.iterdir() if _NAME.fullmatch(path.name)]
-        return sorted(found, key=_numbers, reverse=True)
+        return folders_in(self._directory)
 
     def _remove_old(self, step: int) -> None:
         complete: list[Path] = []
@@ -189,6 +187,18 @@ class DiskTier:
         for folder in folders:
             with scratch_folder(str(self._directory)) as scratch:
                 os.rename(folder, os.path.join(scratch, folder.name))
+
+
+def folders_in(directory: Path) -> list[Path]:
+    """Returns the folders of the snapshots in a directory, the newest first, whether they are complete or not.
+
+    Args:
+        directory: the directory.
+
+    Raises:
+        OSError: if there is no such directory.
+    """
+    return sorted((path for path in directory.iterdir() if _NAME.fullmatch(path.name)), key=_numbers, reverse=True)
 
 
 def _numbers(folder: Path) -> tuple[int, int]:

@@ -11,8 +11,8 @@ import numpy as np
 import tensorflow as tf
 
 from tfdist._log import get_logger
-from tfdist.checkpoint import disk
 from tfdist.checkpoint.components import assign_values, name_of, redistribute, variable_of
+from tfdist.checkpoint.disk import Stored, folders_in
 from tfdist.checkpoint.manifest import BrokenSnapshotError, Manifest, read_manifest
 from tfdist.checkpoint.part import Part
 from tfdist.keras_compat.resume.variables import build_optimizer, training_variables
@@ -125,10 +125,10 @@ class SnapshotFollower:
     def _complete(self) -> Iterator[tuple[Path, Manifest]]:
         """Yields the snapshots whose files have the right sizes, the newest first."""
         try:
-            found = [path for path in self._directory.iterdir() if disk._NAME.fullmatch(path.name)]
+            folders = folders_in(self._directory)
         except OSError:
             return
-        for folder in sorted(found, key=disk._numbers, reverse=True):
+        for folder in folders:
             if _identity(folder) in self._broken:
                 continue
             try:
@@ -138,7 +138,7 @@ class SnapshotFollower:
 
     def _read(self, folder: Path, manifest: Manifest) -> Part | None:
         """Returns the parts of all workers as one; None if the snapshot is broken, or is removed meanwhile."""
-        stored = disk.Stored(folder=folder, manifest=manifest)
+        stored = Stored(folder=folder, manifest=manifest)
         try:
             part = stored.part(_FIRST)
             values = dict(part.values)

@@ -102,11 +102,26 @@ class Preemption:
 
     def stop_watching(self) -> None:
         """Says that all steps are on the disk."""
-        global _current
+        global _current, _former
         with self._guard:
             self._has_steps = False
             if not self.is_requested:
-                _current = None
+                _current, _former = None, self
+
+    def leave_after_training(self, name: str) -> None:
+        """Ends this process and asks the other workers to do the same, while none of them has steps to lose.
+
+        Args:
+            name: name of the signal that this worker has received.
+        """
+        assert self._mesh is not None
+        with self._guard:
+            if self.is_requested:
+                # Another worker has received a signal, too, and all are leaving.
+                return
+            self._requested_at = time.monotonic()
+        self._mesh.publish_last(**{_WAITS_AFTER: NOTHING_TO_SAVE, _IS_DONE: True})
+        _exit(f"received {name}, and no step is lost")
 
     def is_now(self) -> bool:
         """Counts a batch, and returns whether a snapshot is to be taken after it; may wait for other workers."""
@@ -177,14 +192,18 @@ class Preemption:
 
 # The training that is being watched.
 _current: Preemption | None = None
+# The last training that has ended: its workers may evaluate, or save the model.
+_former: Preemption | None = None
 
 
 def _on_signal(name: str) -> None:
-    current = _current
-    if current is None:
-        _exit(f"received {name}, and no step is lost")
-    else:
+    current, former = _current, _former
+    if current is not None:
         current._request(name)
+    elif former is not None:
+        former.leave_after_training(name)
+    else:
+        _exit(f"received {name}, and no step is lost")
 
 
 def _exit(state: str) -> None:

@@ -98,6 +98,20 @@ def define(fv: flags.FlagValues) -> None:
     flags.DEFINE_float(
         "snapshot_every_seconds", None, "Seconds between two snapshots, instead of steps.", flag_values=fv
     )
+    flags.DEFINE_float(
+        "stall_seconds",
+        60.0,
+        "Seconds that a step may always take before the training counts as stalled; 0 for no watch.",
+        lower_bound=0,
+        flag_values=fv,
+    )
+    flags.DEFINE_float(
+        "stall_deadline_seconds",
+        300.0,
+        "Seconds after which a stalled training ends with exit code 75.",
+        lower_bound=1,
+        flag_values=fv,
+    )
     flags.DEFINE_enum(
         "best_metric",
         "loss",

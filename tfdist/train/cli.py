@@ -130,6 +130,11 @@ def _check_length_and_snapshots(values: flags.FlagValues) -> None:
     steps_of_profile(values.profile_steps)
     if values.snapshot_every_seconds is not None and not values.snapshot_every_seconds > 0:
         raise ValueError(f"expected --snapshot_every_seconds above 0, received {values.snapshot_every_seconds}.")
+    if values["stall_deadline_seconds"].present and not values.stall_seconds:
+        raise ValueError(
+            f"expected no --stall_deadline_seconds with --stall_seconds=0, received {values.stall_deadline_seconds}; "
+            "leave it out."
+        )
     if values.snapshot_every_steps is not None and values.snapshot_every_seconds is not None:
         raise ValueError(
             "expected --snapshot_every_steps or --snapshot_every_seconds, received "

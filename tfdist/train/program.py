@@ -150,6 +150,7 @@ def _callbacks(values: flags.FlagValues, strategy: Any, model: Any, length: Leng
     from tfdist.train.profile import ProfileSteps
     from tfdist.train.resuming import auto_resume
     from tfdist.train.stopping import StopAfterSteps, StopWhenAsked
+    from tfdist.watch import StallWatch
     from tfdist.workers import is_chief
 
     guard = StopIfNotFinite() if values.stop_on_nonfinite_loss else None
@@ -168,6 +169,8 @@ def _callbacks(values: flags.FlagValues, strategy: Any, model: Any, length: Leng
     if values.learning_rate_decay == "none" and not values.warmup_epochs:
         callbacks.append(KeepLearningRate(learning_rate_of(model.optimizer)))
     resume, run = auto_resume(values, strategy=strategy, length=length, guard=guard)
+    if values.stall_seconds:
+        callbacks.append(StallWatch(floor_seconds=values.stall_seconds, deadline_seconds=values.stall_deadline_seconds))
     if values.stop_patience is not None:
         callbacks.append(StopWhenAsked(values.model_dir, run=run))
     callbacks.append(resume)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -33,10 +34,10 @@ class CheckedAutoResume(AutoResume):
         super().__init__(directory, **options)
         self._guard = guard
 
-    def _part(self, **options: Any) -> Any:
+    def before_snapshot(self, logs: Mapping[str, Any]) -> None:
+        """Looks at the loss and the weights."""
         if self._guard is not None:
-            self._guard.look(self._logs)
-        return super()._part(**options)
+            self._guard.look(logs)
 
 
 def auto_resume(

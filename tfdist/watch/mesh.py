@@ -25,6 +25,9 @@ from tfdist.watch.udp import open_socket, resolve
 _HEARTBEAT_SECONDS = 0.5
 # How long close() may have to wait for the thread.
 _LONGEST_WAIT_SECONDS = 0.25
+# How often a process that ends says so, and within which time.
+_LAST_SENDS = 3
+_LAST_SECONDS = 0.1
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -113,6 +116,16 @@ class Mesh:
         self._fields.update(fields)
         if urgent:
             self._send()
+
+    def publish_last(self, **fields: Value) -> None:
+        """Changes fields and sends the record several times, for a process that ends right after.
+
+        Args:
+            **fields: new values, as in publish.
+        """
+        for _ in range(_LAST_SENDS if self.size > 1 else 0):
+            self.publish(urgent=True, **fields)
+            time.sleep(_LAST_SECONDS / _LAST_SENDS)
 
     def states(self) -> tuple[WorkerState | None, ...]:
         """Returns the newest record of every worker, ordered by worker; None for workers that have sent none."""

@@ -15,8 +15,6 @@ _DUMP = "watch.dump"
 _END = "watch.end"
 # Workers that judge alike ask each other at about the same time: one dump is enough.
 _DUMP_AGAIN_SECONDS = 30.0
-# How long a request is sent before the process ends.
-_SENDING_SECONDS = 0.1
 
 
 class Requests:
@@ -52,9 +50,7 @@ class Requests:
             why: completes "the job ends with exit code 75, because ...".
         """
         get_logger().error("the job ends with exit code 75, because %s", why)
-        for _ in range(3):
-            self._mesh.publish(urgent=True, **{_END: why})
-            time.sleep(_SENDING_SECONDS / 3)
+        self._mesh.publish_last(**{_END: why})
         leave()
 
     def _answer(self, state: WorkerState) -> None:

@@ -9,19 +9,25 @@ from __future__ import annotations
 
 import functools
 import sys
+import time
+from collections.abc import Callable
 from types import TracebackType
 
 from tfdist._log import get_logger
 from tfdist.watch.leave import leave
 from tfdist.workers import LOST_CLUSTER_ERRORS
 
+# A link that was cut for some seconds may be back before TensorFlow notices that its connections are lost.
+_LATE_SECONDS = 60.0
+
 
 class RestartOnLoss:
-    """Replaces sys.excepthook while a stall of another worker is known."""
+    """Asks for a restart while a stall of another worker is known, and for some time after its end."""
 
     def __init__(self) -> None:
         self._why: str | None = None
-        self._stock = sys.excepthook
+        self._until = float("inf")
+        self._stock: Callable[..., object] | None = None
 
     def expect(self, why: str) -> None:
         """Ends the process with exit code 75 if TensorFlow's error of a lost worker reaches the end of the program.
@@ -29,19 +35,24 @@ class RestartOnLoss:
         Args:
             why: completes "this process ends with exit code 75, because ..."; the first reason counts.
         """
-        if self._why is None:
-            self._stock, sys.excepthook = sys.excepthook, self._end
+        if self._why is None or not self._is_expected():
             self._why = why
+        self._until = float("inf")
+        if self._stock is None:
+            # The hook stays: another library may have replaced it since by one that calls it.
+            self._stock, sys.excepthook = sys.excepthook, self._end
 
     def forget(self) -> None:
-        """Leaves errors as they are from now on."""
-        if self._why is not None and sys.excepthook == self._end:
-            sys.excepthook = self._stock
-            self._why = None
+        """Leaves errors as they are after a minute: TensorFlow may notice late that a connection was lost."""
+        self._until = time.monotonic() + _LATE_SECONDS
+
+    def _is_expected(self) -> bool:
+        return time.monotonic() <= self._until
 
     def _end(self, kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
-        self._stock(kind, error, traceback)
-        if self._why is not None and issubclass(kind, LOST_CLUSTER_ERRORS):
+        if self._stock is not None:
+            self._stock(kind, error, traceback)
+        if self._is_expected() and issubclass(kind, LOST_CLUSTER_ERRORS):
             get_logger().error("this process ends with exit code 75, because %s", self._why)
             leave()
 

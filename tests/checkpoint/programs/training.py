@@ -58,6 +58,7 @@ class Signalled(keras.callbacks.Callback):
 
     # AutoResume restores attributes of a callback, but not those of its class.
     steps_made = 0
+    fit_has_ended = False
 
     def __init__(self, steps: int, worker: int, *, during: str, number: int) -> None:
         super().__init__()
@@ -81,7 +82,7 @@ class Signalled(keras.callbacks.Callback):
         self.count("train")
 
     def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
-        self.count("test")
+        self.count("evaluate" if Signalled.fit_has_ended else "test")
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         self.count("epoch end")
@@ -142,6 +143,9 @@ def main() -> None:
     rows = np.random.default_rng(1).normal(size=(2 * BATCH, 9)).astype("float32")
     validation = {"validation_data": (rows[:, :8], rows[:, 8:]), "validation_batch_size": BATCH}
     history = model.fit(*data, epochs=given.epochs, verbose=0, callbacks=callbacks, **arguments, **validation)
+    if given.during == "evaluate":
+        Signalled.fit_has_ended = True
+        model.evaluate(*validation["validation_data"], batch_size=BATCH, verbose=0, callbacks=[signalled])
     variables = [*model.get_weights(), *(np.asarray(tf.convert_to_tensor(v)) for v in model.optimizer.variables)]
     weights = hashlib.sha256(b"".join(np.asarray(value).tobytes() for value in variables)).hexdigest()
     result = {

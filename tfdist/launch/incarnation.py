@@ -19,6 +19,7 @@ from tfdist.launch.run import Outcome, Run
 from tfdist.launch.signals import signal_name
 from tfdist.launch.spec import LaunchSpec
 from tfdist.launch.starting import start_tasks
+from tfdist.launch.stopped import StoppedTasks
 from tfdist.launch.sweep import sweep
 
 TIMEOUT_CODE = 124
@@ -66,6 +67,7 @@ class Incarnation:
         # When the launcher ends each task that the run no longer needs, unless the task has ended by itself.
         self._end_unneeded_at: dict[Task, float] = {}
         self._kill_now = False
+        self._stopped = StoppedTasks()
         self._grace_seconds = spec.seconds_to_end
 
     def run(self) -> Outcome:
@@ -154,6 +156,7 @@ class Incarnation:
             self._resize_to = self._requested()
             if self._resize_to is None:
                 self._end_unneeded_tasks(now)
+                self._kill_stopped_tasks()
             else:
                 # The tasks write a snapshot and end with the code that asks for a restart.
                 self._exit_code = 0
@@ -198,6 +201,15 @@ class Incarnation:
                 self._end_unneeded_at[task] = float("inf")
                 self._processes[task].hidden = True
                 self._end([task])
+
+    def _kill_stopped_tasks(self) -> None:
+        running = self._running()
+        if self._exits and running and self._stopped.overdue(running):
+            after = f"for {self._stopped.seconds:g} s after the end of all other tasks"
+            self._write(f"stopped by a signal {after}, killed now: {_names(running)}")
+            for process in running:
+                # The launcher has not asked the task to end: its end counts as a failure.
+                process.send(signal.SIGKILL)
 
     def _end(self, tasks: Iterable[Task]) -> None:
         for task in tasks:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from tfdist.cluster import Task
 from tfdist.cluster.launched import ATTEMPT, PROGRESS_FILE
+from tfdist.cluster.process_state import process_state
 from tfdist.launch.guard import Guard
 from tfdist.launch.messages import Messages
 
@@ -97,7 +98,9 @@ class Standby:
     def become(self, env: Mapping[str, str]) -> bool:
         """Makes the process the task with these environment variables, and returns whether that is possible."""
         # A process that still imports is not used: if it cannot import TensorFlow, the task would fail with it.
-        if not self.ready or self.ended or _is_stopped(self.process.pid) or not self.fits(env):
+        # A process that is stopped, for example by SIGSTOP, would never begin its task.
+        is_stopped = process_state(self.process.pid) in ("T", "t")
+        if not self.ready or self.ended or is_stopped or not self.fits(env):
             return False
         orders = json.dumps({name: env[name] for name in ORDERS if name in env}).encode()
         try:
@@ -208,11 +211,3 @@ class Standbys:
 
 def _without_orders(env: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in env.items() if name not in ORDERS}
-
-
-def _is_stopped(process: int) -> bool:
-    """Returns whether a process is stopped, for example by SIGSTOP, so that it would never begin its task."""
-    try:
-        return Path(f"/proc/{process}/stat").read_bytes().rpartition(b")")[2].split()[0] in (b"T", b"t")
-    except OSError:
-        return False

@@ -8,7 +8,8 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from tfdist.watch.machine import machine_name, process_state
+from tfdist.cluster.process_state import process_state
+from tfdist.watch.machine import machine_name
 from tfdist.watch.mesh import WorkerState
 from tfdist.watch.phases import OUTSIDE
 from tfdist.watch.standing import Standing

@@ -131,6 +131,8 @@ def forget() -> None:
     compute_in("float32")
     tf.keras.backend.clear_session()
     gc.collect()
+    # TensorFlow never frees some graphs. Collections, of which clear_session makes one, would visit them all again.
+    gc.freeze()
 
 
 def main() -> None:

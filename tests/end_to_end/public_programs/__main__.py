@@ -5,6 +5,7 @@ TOPOLOGY is one_device, mirrored or two_workers. The result of each program is w
 
 from __future__ import annotations
 
+import gc
 import importlib
 import json
 import os
@@ -53,6 +54,8 @@ def main() -> None:
             traceback.print_exc()
             result = {"error": traceback.format_exc()}
         tf.keras.backend.clear_session()
+        # TensorFlow never frees some graphs. Collections, of which clear_session makes one, would visit them all again.
+        gc.freeze()
         scratch = Path(folder, f".{topology}-{index}-{name}.json")
         scratch.write_text(json.dumps(result))
         scratch.rename(Path(folder, scratch.name[1:]))

@@ -6,6 +6,7 @@ These tests are cheaper than killing a process, and show more states in which a 
 from __future__ import annotations
 
 import csv
+import errno
 import hashlib
 from typing import Any
 
@@ -14,7 +15,10 @@ import pytest
 import tensorflow as tf
 
 import tfdist
-from tfdist.checkpoint import AutoResume
+from tfdist.checkpoint import AutoResume, fits
+from tfdist.checkpoint.disk import DiskTier
+from tfdist.checkpoint.following import SnapshotFollower
+from tfdist.checkpoint.memory import MemoryTier, folder_of
 from tfdist.keras_compat import keras_in_use
 
 keras = tf.keras
@@ -26,11 +30,11 @@ class InterruptionError(Exception):
 
 
 class Interrupt(keras.callbacks.Callback):
-    """Raises an error after so many train batches, or so many test batches, of one fit."""
+    """Raises an error after so many train batches, test batches or epochs of one fit, or at its end."""
 
-    def __init__(self, *, train: int = 0, test: int = 0) -> None:
+    def __init__(self, *, train: int = 0, test: int = 0, epoch: int = 0, end: int = 0) -> None:
         super().__init__()
-        self.left = {"train": train, "test": test}
+        self.left = {"train": train, "test": test, "epoch": epoch, "end": end}
 
     def count(self, kind: str) -> None:
         left = dict(self.left)
@@ -44,6 +48,12 @@ class Interrupt(keras.callbacks.Callback):
 
     def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
         self.count("test")
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        self.count("epoch")
+
+    def on_train_end(self, logs: Any = None) -> None:
+        self.count("end")
 
 
 @pytest.fixture(autouse=True)
@@ -69,6 +79,7 @@ def fit(
     depends_on_replicas: bool = True,
     epochs: int = EPOCHS,
     compiled: dict[str, Any] | None = None,
+    use_ema: bool = False,
     **options: Any,
 ) -> tuple[Any, dict[str, Any]]:
     """Makes a model and trains it; returns it and everything that must be equal after an interruption."""
@@ -81,7 +92,7 @@ def fit(
             keras.layers.Dense(1),
         ]
         model = keras.Sequential(layers)
-        optimizer = keras.optimizers.Adam(0.01)
+        optimizer = keras.optimizers.Adam(0.01, use_ema=use_ema)
         model.compile(optimizer, "mse", metrics=["mae"], **(compiled or {}))
     x, y = data()
     given = (x, y) if dataset is None else (dataset(x, y),)
@@ -148,6 +159,111 @@ def test_data_of_unknown_size(strategy, at, tmp_path):
     check(strategy, tmp_path / "run", at=[{"train": at}, {"train": 1}], resume={"every_steps": at - 1}, **options)
 
 
+@pytest.mark.parametrize("use_ema", [False, True])
+def test_an_interruption_of_what_ends_the_training(strategy, use_ema, tmp_path):
+    # The moving averages replace the weights before on_train_end, EarlyStopping restores the best weights in it.
+    def callbacks() -> list[Any]:
+        return [keras.callbacks.EarlyStopping(monitor="loss", mode="max", patience=9, restore_best_weights=True)]
+
+    options = {"use_ema": use_ema, "extra": callbacks, "resume": {"every_steps": 7}}
+    check(strategy, tmp_path / "run", at=[{"end": 1}, {"end": 1}], **options)
+
+
+class StopAfter(keras.callbacks.Callback):
+    """Ends a fit within an epoch."""
+
+    def __init__(self, steps: int) -> None:
+        super().__init__()
+        self.steps, self.made = steps, 0
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        self.made += 1
+        self.model.stop_training = self.made == self.steps
+
+
+@pytest.mark.parametrize("at", [[{"epoch": 2}], [{"end": 1}], [{"test": 3}]])
+def test_a_fit_that_a_callback_ends_within_an_epoch_makes_the_end_of_this_epoch(strategy, at, tmp_path):
+    x, y = data()
+    options = {"validation_data": (x[:32], y[:32]), "extra": lambda: [StopAfter(10)]}
+    check(strategy, tmp_path / "run", at=at, resume={"every_steps": 1}, **options)
+
+
+class Rows(getattr(keras.utils, "PyDataset", keras.utils.Sequence)):
+    """Batches of Keras's own kind, whose order fit draws from Python's random numbers."""
+
+    def __init__(self, x: np.ndarray, y: np.ndarray) -> None:
+        super().__init__()
+        self.rows = x, y
+
+    def __len__(self) -> int:
+        return -(-ROWS // BATCH)
+
+    def __getitem__(self, index: int) -> tuple[np.ndarray, ...]:
+        return tuple(one[BATCH * index : BATCH * (index + 1)] for one in self.rows)
+
+
+def drawn_by_a_generator(x: np.ndarray, y: np.ndarray) -> tf.data.Dataset:
+    """Returns data of a generator that draws another order in each epoch."""
+    draw = np.random.default_rng(1)
+
+    def rows() -> Any:
+        for row in draw.permutation(len(x)):
+            yield x[row], y[row]
+
+    signature = tuple(tf.TensorSpec(one.shape[1:], one.dtype) for one in (x, y))
+    return tf.data.Dataset.from_generator(rows, output_signature=signature).batch(BATCH)
+
+
+def cached(x: np.ndarray, y: np.ndarray) -> tf.data.Dataset:
+    """Returns data that have the order of the first epoch in all epochs."""
+    return tf.data.Dataset.from_tensor_slices((x, y)).shuffle(64, seed=3).cache().batch(BATCH)
+
+
+@pytest.mark.parametrize("dataset", [Rows, drawn_by_a_generator, cached])
+def test_data_whose_epochs_depend_on_the_epochs_before(strategy, dataset, tmp_path):
+    check(strategy, tmp_path / "run", at=[{"train": 9}, {"train": 9}], dataset=dataset)
+
+
+def test_a_training_whose_end_is_in_memory_only_is_finished_on_disk_by_the_next_start(strategy, tmp_path, monkeypatch):
+    directory, write = tmp_path / "run", DiskTier.write
+
+    def full(self: DiskTier, step: int, parts: Any, *, finished: bool = False, **options: Any) -> Any:
+        if finished:
+            raise OSError(errno.ENOSPC, "no space left")
+        return write(self, step, parts, finished=finished, **options)
+
+    monkeypatch.setattr(DiskTier, "write", full)
+    _, expected = fit(strategy, AutoResume(str(directory), every_steps=3))
+    assert folder_of(str(directory), 0).exists()
+    monkeypatch.setattr(DiskTier, "write", write)
+    fits._ended.clear()
+    _, found = fit(strategy, AutoResume(str(directory), every_steps=3))
+    assert found == expected
+    assert SnapshotFollower(directory).ended() is not None
+    assert not folder_of(str(directory), 0).exists()
+
+
+def test_shared_memory_that_is_full_keeps_the_snapshots_before(tmp_path, monkeypatch, caplog):
+    directory, write = tmp_path / "run", MemoryTier.write
+
+    def full(self: MemoryTier, part: Any) -> None:
+        if part.step > 3:
+            raise OSError(errno.ENOSPC, "no space left")
+        write(self, part)
+
+    strategy = tfdist.create_strategy("one_device")
+    _, expected = fit(strategy)
+    monkeypatch.setattr(MemoryTier, "write", full)
+    monkeypatch.setattr(DiskTier, "write", lambda *arguments, **options: None)
+    with pytest.raises(InterruptionError):
+        fit(strategy, Interrupt(train=6), AutoResume(str(directory), every_steps=1))
+    assert caplog.text.count("is not kept in shared memory") == 1
+    monkeypatch.undo()
+    _, found = fit(strategy, AutoResume(str(directory), every_steps=1))
+    assert "goes on from the snapshot of step 3 " in caplog.text
+    assert found == expected
+
+
 def test_several_steps_for_each_execution(strategy, tmp_path):
     compiled = {"steps_per_execution": 2}
     check(strategy, tmp_path / "run", at=[{"train": 3}, {"train": 4}], compiled=compiled)
@@ -196,8 +312,6 @@ def test_a_second_fit_has_snapshots_of_its_own(strategy, tmp_path):
     with pytest.raises(InterruptionError):
         two_fits({"train": 11}, auto=True)
     # A new process begins with the first fit again.
-    from tfdist.checkpoint import fits
-
     fits._ended.clear()
     assert two_fits(None, auto=True) == expected
 

@@ -9,7 +9,7 @@ import pytest
 from tfdist.watch import record
 from tfdist.watch.datagram import MAX_BYTES, Datagram
 from tfdist.watch.mesh import WorkerState
-from tfdist.watch.phases import OUTSIDE, SAVING, TRAINING
+from tfdist.watch.phases import EVALUATION, OUTSIDE, SAVING, TRAINING
 from tfdist.watch.record import Received, Record
 from tfdist.watch.standing import Standing
 
@@ -59,6 +59,22 @@ def test_seconds_count_on_while_the_record_stays_the_same(clock):
     clock.now += 50.0
     assert received.standing(1, outside, own=OWN)[0].seconds == 50.0
     assert received.standing(1, state(Record(phase=OUTSIDE, step=5)), own=OWN)[0].seconds == 0.0
+
+
+def test_each_step_of_an_evaluation_counts_anew(clock):
+    received = Received(["a:1", "b:2"], longest_limit=1800.0)
+    for number in range(10):
+        clock.now += 10.0
+        step = Record(phase=EVALUATION, seconds=0.2, step=4, number=number)
+        assert received.standing(1, state(step), own=OWN)[0].seconds == pytest.approx(0.2)
+    # Such as after a pause of the process, which begins to count again in the same step.
+    clock.now += 40.0
+    assert received.standing(1, state(Record(phase=EVALUATION, seconds=40.2, step=4, number=9)), own=OWN)[
+        0
+    ].seconds == pytest.approx(40.2)
+    clock.now += 10.0
+    again = state(Record(phase=EVALUATION, seconds=1.0, step=4, number=9))
+    assert received.standing(1, again, own=OWN)[0].seconds == pytest.approx(1.0)
 
 
 def test_a_worker_without_record_has_the_longest_limit_and_is_silent_since_the_beginning(clock):

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tfdist.cluster.probe import CLOSED, NO_REPLY, NO_ROUTE, REFUSED, SILENT
+from tfdist.cluster.probe import CLOSED, NO_REPLY, NO_ROUTE, REFUSED, SILENT, UNRESOLVED
 from tfdist.watch import stall
 from tfdist.watch.phases import CALLBACKS, EVALUATION, FIRST_BATCH, OUTSIDE, SAVING, TRACING, TRAINING
 from tfdist.watch.stall import judge
@@ -20,8 +20,13 @@ def standing(worker: int, **changes: Any) -> Standing:
     return Standing(**{"worker": worker, "phase": TRAINING, "seconds": 1.0, "limit": 60.0, **changes})
 
 
+UNDECIDED = ["undecided"]
+
+
 def kinds(*standings: Standing, own: int = 0) -> list[str] | None:
     found = judge(standings, own=own)
+    if found is not None and not found.is_decided:
+        return UNDECIDED
     return None if found is None else [verdict.kind for verdict in found.verdicts]
 
 
@@ -95,12 +100,15 @@ def test_a_silent_worker_in_state_t_is_stopped_without_a_reply():
 
 
 def test_a_silent_worker_is_not_judged_before_its_address_has_replied():
-    assert kinds(standing(0, **LATE), standing(1, silent_seconds=6.0)) is None
+    assert kinds(standing(0, **LATE), standing(1, silent_seconds=6.0)) == UNDECIDED
     assert kinds(standing(0, **LATE), standing(1, silent_seconds=20.0)) == [stall.WAITS, stall.CUT_OFF]
 
 
 def test_an_old_record_is_not_judged():
-    assert kinds(standing(0, waits="batch", **LATE), standing(1, waits="batch", silent_seconds=3.0, **LATE)) is None
+    late = standing(0, waits="batch", **LATE)
+    assert kinds(late, standing(1, waits="batch", silent_seconds=3.0, **LATE)) == UNDECIDED
+    # A lost datagram of a third worker does not end a stall that is known.
+    assert kinds(late, standing(1, waits="", **LATE), standing(2, silent_seconds=1.7)) == UNDECIDED
 
 
 def test_a_silent_worker_whose_server_answers_has_the_limit_of_its_phase():
@@ -108,6 +116,13 @@ def test_a_silent_worker_whose_server_answers_has_the_limit_of_its_phase():
     assert kinds(standing(0, waits="sum", **LATE), traces) is None
     held = standing(1, silent_seconds=20.0, reply=SERVES, **LATE)
     assert kinds(standing(0, waits="sum", **LATE), held) == [stall.WAITS, stall.HELD]
+
+
+@pytest.mark.parametrize("reply", [SERVES, UNRESOLVED])
+def test_while_this_worker_makes_steps_lost_datagrams_and_names_are_no_stall(reply):
+    silent = standing(1, silent_seconds=500.0, reply=reply, **LATE)
+    assert kinds(standing(0), silent) is None
+    assert kinds(standing(0, waits="sum", **LATE), silent) is not None
 
 
 def test_a_silent_worker_that_was_between_two_steps_has_the_limit_of_a_step():

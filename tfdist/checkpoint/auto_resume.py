@@ -95,11 +95,12 @@ class AutoResume(LastCallback):
         self._epoch = self._first_epoch = self._steps = self._step = self._execution_begin = 0
         self._logs: Mapping[str, Any] = {}
         self._last_end: float | None = None
-        self._is_prepared = False
+        self._is_prepared = self._stops = False
         self._is_asynchronous = is_asynchronous(self.model)
         # The part that is restored at the beginning of the first epoch of this process.
         self._loaded: Part | None = None
         refuse_other_resumers(others)
+        self._data.begin(self.model)
         if not self._is_asynchronous:
             check_order(self._data.dataset)
         part = self._keeper.begin(strategy, model=self._state.model_name)
@@ -112,7 +113,9 @@ class AutoResume(LastCallback):
         self._epoch, self._step, self._steps = notes["epoch"], notes["step"], part.step
         self._first_epoch, self._execution_begin = notes["first_epoch"], notes["execution_begin"]
         self._logs = logs_of(part)
-        is_finished = notes["stopped"] or self._epoch >= self.params["epochs"]
+        is_finished = (notes["is_finished"] and notes["stopped"]) or self._epoch >= self.params["epochs"]
+        # A callback has ended the training within an epoch, whose end is still to come.
+        self._stops = notes["stopped"] and not is_finished
         where = f"epoch {self._epoch + 1}, step {self._step}"
         self._keeper.say_what_goes_on(part, is_finished=is_finished, where=where)
         self._state.go_on_with_files(part)
@@ -134,6 +137,7 @@ class AutoResume(LastCallback):
 
     def before_epoch_begin(self, epoch: int) -> None:
         """Restores a snapshot from between two epochs, before the other callbacks begin the epoch."""
+        self._data.begin(self.model)
         if self._loaded is None:
             self._epoch, self._step = epoch, 0
             if not self._steps:
@@ -160,6 +164,7 @@ class AutoResume(LastCallback):
         """Takes a snapshot if one is due."""
         if self.hides_step:
             self.hides_step = False
+            self.model.stop_training = self._stops
             return
         now = time.perf_counter()
         steps = batch + 1 - self._step
@@ -193,6 +198,9 @@ class AutoResume(LastCallback):
     def after_epoch_end(self, epoch: int) -> None:
         """Takes a snapshot at the end of the epoch if one is due."""
         self._epoch, self._step = epoch + 1, 0
+        if self.model.stop_training or self._epoch >= self.params["epochs"]:
+            # The training ends, which may change the weights once more: `after_train` takes the last snapshot.
+            return
         if self._is_asynchronous and self._keeper.must_leave():
             self._keeper.leave(self._part())
         if self._is_asynchronous or self._keeper.pace.is_due(self._steps):
@@ -209,11 +217,13 @@ class AutoResume(LastCallback):
 
     def after_train(self) -> None:
         """Keeps the end of the training on disk, and removes what is in memory."""
+        self._data.begin(self.model)
         if self._loaded is not None:
             self._state.restore(self._loaded)
-        self._keeper.finish(None if self._loaded is not None else self._part())
+        is_kept = self._loaded is not None and self._loaded.notes["is_finished"]
+        self._keeper.finish(None if is_kept else self._part(is_finished=True))
 
-    def _part(self, *, metrics: Mapping[str, Any] | None = None) -> Part:
+    def _part(self, *, metrics: Mapping[str, Any] | None = None, is_finished: bool = False) -> Part:
         self.before_snapshot(self._logs)
         position = {
             "epoch": self._epoch,
@@ -223,7 +233,11 @@ class AutoResume(LastCallback):
             "num_batches": self._data.num_batches,
         }
         return self._state.read(
-            step=self._steps, position=position, logs=self._logs if self._step else {}, metrics=metrics
+            step=self._steps,
+            position=position,
+            logs=self._logs if self._step else {},
+            metrics=metrics,
+            is_finished=is_finished,
         )
 
     def _restore_before_first_step(self) -> None:

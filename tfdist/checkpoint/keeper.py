@@ -6,6 +6,7 @@ The callback AutoResume and the loop ResumableLoop have the same options and the
 from __future__ import annotations
 
 import dataclasses
+import os
 import platform
 
 import tensorflow as tf
@@ -58,7 +59,7 @@ class Keeper:
         self._preemption = Preemption(options.preemption_signals, seconds=options.preemption_seconds)
         found = launched()
         path = found.progress_file if found is not None else None
-        self._progress = ProgressFile(path) if path is not None else None
+        self._progress = _progress_file(path) if path is not None else None
 
     @property
     def directory(self) -> str:
@@ -160,17 +161,27 @@ class Keeper:
         """Ends the training, and the process if it is preempted.
 
         Args:
-            part: the part to write to the disk; None if it is there already.
+            part: the part to write to the disk; None if the training had ended with the part that was restored.
         """
-        if part is None:
-            self._snapshots.close()
+        if part is not None:
+            self._snapshots.keep(part, on_disk=True)
         else:
-            self._snapshots.keep(part, finished=True)
+            # The part may have been in memory only, and is then being written.
+            self._snapshots.settle()
+        self._snapshots.close()
         directory = self.directory
         fit_has_ended(self._root)
         self._preemption.stop_watching()
         if self._preemption.is_requested:
             self._preemption.leave(f"the training is finished, and its snapshot is in {directory}")
+
+
+def _progress_file(path: str | os.PathLike[str]) -> ProgressFile | None:
+    try:
+        return ProgressFile(path)
+    except OSError as error:
+        get_logger().warning("the launcher does not learn of the steps: %s", error)
+        return None
 
 
 def versions() -> dict[str, str]:

@@ -14,7 +14,13 @@ from tfdist.checkpoint.keeper import Keeper, Options
 from tfdist.checkpoint.order_of_data import check_order
 from tfdist.checkpoint.part import Part
 from tfdist.checkpoint.trained_variables import TrainedVariables
-from tfdist.keras_compat.resume.data_of_fit import is_endless, moved, read_batches, say_what_was_read
+from tfdist.keras_compat.resume.data_of_fit import (
+    depends_on_earlier_epochs,
+    is_endless,
+    moved,
+    read_batches,
+    say_what_was_read,
+)
 from tfdist.keras_compat.resume.variables import variables_of
 
 
@@ -127,7 +133,9 @@ class ResumableLoop:
             read_batches(one, 0 if source is not None else self.epoch * steps_per_epoch + self._step)
         else:
             for _ in range(self.epoch if source is None else 0):
-                iter(dataset)
+                one = iter(dataset)
+                if depends_on_earlier_epochs(dataset):
+                    read_batches(one, None)
         while self.epoch < epochs and not self._is_finished:
             if steps_per_epoch is not None:
                 batches = itertools.islice(one, steps_per_epoch - self._step)

@@ -71,13 +71,17 @@ class MemoryTier:
         self._folder = folder_of(directory, worker, root=root)
         self._folder.mkdir(mode=0o700, exist_ok=True)
         self._lock = _locked(self._folder / "lock", directory)
-        self._begin_run(directory)
         self._mapped: dict[int, mmap.mmap] = {}
         self._newest: int | None = None
         self._pinned: int | None = None
         self._guard, self._allocation = threading.Lock(), threading.Lock()
-        # The place of each slot's part in the order of writing; 0 for a slot without a complete part.
-        self._numbers = [self._number(slot) for slot in range(_SLOTS)]
+        try:
+            self._begin_run(directory)
+            # The place of each slot's part in the order of writing; 0 for a slot without a complete part.
+            self._numbers = [self._number(slot) for slot in range(_SLOTS)]
+        except OSError:
+            self.close()
+            raise
         self._newest = self._numbers.index(max(self._numbers)) if any(self._numbers) else None
 
     def _begin_run(self, directory: str) -> None:
@@ -250,16 +254,34 @@ def remove_forgotten(root: Path = SHARED_MEMORY) -> list[str]:
     for folder in sorted(root.glob(f"tfdist-{os.getuid()}-*")):
         note = folder / "directory"
         try:
-            if os.path.exists(note.read_text()):
+            if os.path.exists(note.read_text()) or not _remove_unlocked(folder):
                 continue
-            lock = _locked(folder / "lock", "")
-        except (OSError, ValueError):
+        except OSError:
             continue
-        shutil.rmtree(folder, ignore_errors=True)
-        os.close(lock)
         get_logger().info("removed the snapshots in %s, whose run no longer exists", folder)
         removed.append(folder.name)
     return removed
+
+
+def remove_unused(directory: str, *, root: Path = SHARED_MEMORY) -> None:
+    """Removes the parts on this host of all workers of a run that no process uses.
+
+    Args:
+        directory: the directory of the snapshots on disk, which names the run.
+        root: folder of shared memory.
+    """
+    for folder in root.glob(folder_of(directory, 0, root=root).name.removesuffix("0") + "*"):
+        _remove_unlocked(folder)
+
+
+def _remove_unlocked(folder: Path) -> bool:
+    try:
+        lock = _locked(folder / "lock", "")
+    except (OSError, ValueError):
+        return False
+    shutil.rmtree(folder, ignore_errors=True)
+    os.close(lock)
+    return True
 
 
 def _locked(path: Path, directory: str) -> int:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
-import tensorflow as tf
-
 from tfdist._log import get_logger
+from tfdist.keras_compat.resume.data_of_fit import datasets_of, operations_of
 
 # Operations that change the order of records, in the functions of a dataset.
 _ORDER = {"RandomShuffle"}
@@ -31,10 +29,10 @@ def check_order(data: Any) -> None:
     """
     order: list[str] = []
     values: list[str] = []
-    for dataset in _all_datasets(data):
+    for dataset in datasets_of(data):
         if _is_zero(getattr(dataset, "_seed", None)) and _is_zero(getattr(dataset, "_seed2", None)):
             order.append(type(dataset).__name__.strip("_"))
-        for operation in _operations(dataset):
+        for operation in operations_of(dataset):
             seeds = [operation.get_attr(a.name) for a in operation.op_def.attr if a.name in ("seed", "seed2")]
             if len(seeds) == 2 and operation.op_def.is_stateful and not any(seeds):
                 (order if operation.type in _ORDER else values).append(operation.type)
@@ -49,23 +47,6 @@ def check_order(data: Any) -> None:
             "keras.utils.set_random_seed(1) at the beginning of the program",
             ", ".join(sorted(set(values))),
         )
-
-
-def _all_datasets(data: Any) -> Iterator[tf.data.Dataset]:
-    begin = getattr(data, "_original_dataset", None)
-    found = [begin] if begin is not None else list(getattr(data, "_datasets", [data]))
-    seen: set[int] = set()
-    while found:
-        dataset = found.pop()
-        if isinstance(dataset, tf.data.Dataset) and id(dataset) not in seen:
-            seen.add(id(dataset))
-            yield dataset
-            found.extend(dataset._inputs())
-
-
-def _operations(dataset: tf.data.Dataset) -> Iterator[tf.Operation]:
-    for function in dataset._functions():
-        yield from getattr(getattr(function.function, "graph", None), "get_operations", list)()
 
 
 def _is_zero(seed: Any) -> bool:

@@ -66,7 +66,7 @@ class Preemption:
         self._seconds = seconds
         self._guard = threading.Lock()
         self._mesh: Mesh | None = None
-        self._flush: Callable[[], Any] = lambda: None
+        self._flush: Callable[[float], Any] = lambda seconds: None
         self._batches = 0
         self._has_steps = False
         self._requested_at: float | None = None
@@ -78,12 +78,12 @@ class Preemption:
         """Whether this worker knows of a signal."""
         return self._requested_at is not None
 
-    def watch(self, strategy: tf.distribute.Strategy, *, flush: Callable[[], Any]) -> None:
+    def watch(self, strategy: tf.distribute.Strategy, *, flush: Callable[[float], Any]) -> None:
         """Begins to watch a training; called by all workers.
 
         Args:
             strategy: strategy of the training.
-            flush: waits for the end of a snapshot that is being written.
+            flush: waits for the end of a snapshot that is being written, for at most so many seconds.
         """
         global _current
         mesh, self._flush = mesh_of(strategy), flush
@@ -174,7 +174,7 @@ class Preemption:
                 for number, done in zip(self._of_workers(_WAITS_AFTER), self._of_workers(_IS_DONE), strict=True)
             )
             if self._decision() is not None and waits_after == NOTHING_TO_SAVE and others_are_done:
-                self._flush()
+                self._flush(max(0.0, deadline - time.monotonic()))
                 self._mesh.publish(urgent=True, **{_IS_DONE: True})
                 _exit("no step is lost")
             time.sleep(_POLL_SECONDS)

@@ -16,7 +16,7 @@ from tfdist.checkpoint.choice import Choice, Offer, choose, numbers_of, offers_i
 from tfdist.checkpoint.components import is_of_one_replica
 from tfdist.checkpoint.contributions import Contributions
 from tfdist.checkpoint.disk import DiskTier, Stored
-from tfdist.checkpoint.memory import MemoryTier
+from tfdist.checkpoint.memory import MemoryTier, remove_unused
 from tfdist.checkpoint.pace import Costs, Pace
 from tfdist.checkpoint.part import Part, index_of, read_part, size_of_values, write_part
 from tfdist.checkpoint.transfer import broadcast, gather, is_gathered
@@ -62,7 +62,9 @@ class Snapshots:
         self._pace, self._replicas = pace, strategy.num_replicas_in_sync
         self._use_memory = memory
         self._memory: MemoryTier | None = None
-        self._step_on_disk = -1
+        self._memory_is_full = False
+        # Step of the newest snapshot on disk, and whether the training ended with it; then those of the one being made.
+        self._on_disk = self._begun = (-1, False)
 
     def newest(self) -> Part | None:
         """Returns this worker's part of the newest snapshot that all workers have; None if there is none.
@@ -90,23 +92,23 @@ class Snapshots:
         except (OSError, ValueError) as error:
             failure = error
         offers = numbers_of([offer_of(part) for part in found], most=_OFFERS)
-        on_disk = stored.manifest.step if stored is not None else -1
-        rows = agree(self._strategy, [*offers, on_disk, run], failure=failure, to=to)
-        self._timeline = rows[0][-1]
+        step, finished = (stored.manifest.step, stored.manifest.finished) if stored is not None else (-1, False)
+        rows = agree(self._strategy, [*offers, step, int(finished), run], failure=failure, to=to)
+        step, finished, self._timeline = rows[0][-3], bool(rows[0][-2]), rows[0][-1]
         self._contributions = Contributions(Path(self._directory), self._timeline)
-        self._step_on_disk = rows[0][-2]
+        self._on_disk = self._begun = (step, finished)
         choice = choose(
-            [offers_in(row[:-2]) for row in rows],
-            self._step_on_disk if self._step_on_disk >= 0 else None,
+            [offers_in(row[:-3]) for row in rows],
+            Choice(step=step, is_finished=finished) if step >= 0 else None,
             replicas=self._replicas,
         )
         if choice is None:
             return None
         if choice.in_memory:
             part = self._from_memory(found, choice)
-            if part.step > self._step_on_disk:
+            if choice.age > self._on_disk:
                 # The memory of a host may be lost before the next snapshot.
-                self._write(part, in_memory=False, finished=False)
+                self._write(part, in_memory=False)
             return part
         failure = None
         try:
@@ -116,21 +118,17 @@ class Snapshots:
         agree(self._strategy, [], failure=failure, to=to)
         return found[0]
 
-    def keep(self, part: Part, *, finished: bool = False, on_disk: bool = False) -> bool:
+    def keep(self, part: Part, *, on_disk: bool = False) -> bool:
         """Keeps a part in memory, and begins to write it to the disk if that is due and no earlier part is written.
 
         Args:
-            part: the part; its notes contain the fingerprint of the model as "model".
-            finished: whether the training ends here. The function then returns when the part is on the disk, and ends
-                the use of the snapshots. If the disk is full, the part stays in memory.
-            on_disk: whether to return when the part is on the disk.
+            part: the part. Its notes contain the fingerprint of the model as "model", and as "is_finished" whether the
+                training ends with the part.
+            on_disk: whether to return when the part is on the disk. If the disk is full, the part stays in memory.
 
         Returns:
-            Whether the newest part is on the disk; only known with `finished` or `on_disk`.
+            Whether the part is on the disk, the same on all workers; only known with `on_disk`.
         """
-        waits = finished or on_disk
-        if waits:
-            self._writer.wait()
         begun = time.perf_counter()
         costs = dataclasses.astuple(self._pace.costs)
         rows, others = gather(self._strategy, [not self._writer.is_busy, *costs], part.values, to="take a snapshot")
@@ -145,9 +143,12 @@ class Snapshots:
         whole = Part(step=part.step, values=values, notes=notes)
         in_memory = self._keep_in_memory(whole)
         is_free = all(row[0] for row in rows)
-        is_due = waits or (is_free and self._pace.is_due_on_disk(part.step))
+        is_due = on_disk or (is_free and self._pace.is_due_on_disk(part.step))
+        if on_disk:
+            # The part before may still be written, and this one is safe in memory meanwhile.
+            self._writer.wait()
         if is_due:
-            self._write(whole, in_memory=in_memory, finished=finished)
+            self._write(whole, in_memory=in_memory)
         self._pace.taken(part.step, on_disk=is_due)
         self._pace.wait_took(exchanged - begun)
         self._pace.copy_took(time.perf_counter() - exchanged)
@@ -155,15 +156,23 @@ class Snapshots:
         choice = self._pace.decide([Costs(*row[1:]) for row in rows])
         if choice is not None and self._worker == 0:
             get_logger().info("%s", choice)
-        is_written = waits and self._writer.wait()
+        return on_disk and self.settle()
+
+    def settle(self) -> bool:
+        """Waits until the newest part is on the disk, and returns whether it is, on all workers alike.
+
+        Worker 0 writes the snapshots. The other workers keep what they have in memory until it is complete.
+        """
+        rows, _ = gather(self._strategy, [self._writer.wait()], {}, to="write a snapshot")
+        is_written = bool(rows[0][0])
         if is_written:
-            self._step_on_disk = part.step
-        if finished and is_written:
-            self.close()
+            self._on_disk = self._begun
         return is_written
 
-    def _write(self, part: Part, *, in_memory: bool, finished: bool) -> None:
+    def _write(self, part: Part, *, in_memory: bool) -> None:
         """Begins to write a part to the disk."""
+        self._begun = (part.step, bool(part.notes["is_finished"]))
+        finished = self._begun[1]
         stack = contextlib.ExitStack()
         # Pinned before the thread starts, since the next part may be kept before the thread runs.
         pinned = self._memory.pinned() if in_memory and self._memory is not None else None
@@ -186,19 +195,26 @@ class Snapshots:
             room = size_of_values(part.values) + len(index_of(part))
             self._writer.start(lambda: memory.reserve(room), to="reserve shared memory", is_measured=False)
 
-    def flush(self) -> None:
-        """Waits until no snapshot is being written."""
-        self._writer.wait()
+    def flush(self, seconds: float | None = None) -> None:
+        """Waits until no snapshot is being written.
+
+        Args:
+            seconds: how long to wait; None for as long as the write takes.
+        """
+        self._writer.wait(seconds)
 
     def close(self) -> None:
         """Ends the use of the snapshots, and gives the shared memory back if the newest snapshot is on the disk."""
         if self._memory is not None:
             newest = self._memory.newest()
-            if newest is None or newest.step <= self._step_on_disk:
+            if newest is None or (newest.step, bool(newest.notes["is_finished"])) <= self._on_disk:
                 self._memory.clear()
             else:
                 self._memory.close()
             self._memory = None
+        if self._on_disk[1]:
+            # Workers of earlier starts, of which there may have been more, have left these.
+            remove_unused(self._directory)
 
     def _keep_in_memory(self, part: Part) -> bool:
         if self._memory is None:
@@ -206,11 +222,12 @@ class Snapshots:
         try:
             self._memory.write(part)
         except OSError as error:
-            get_logger().warning("no snapshots are kept in shared memory: %s", error)
-            self._writer.wait()
-            self._memory.clear()
-            self._memory = None
+            # The parts before are still there, and there may be room again for the next one.
+            if not self._memory_is_full:
+                get_logger().warning("the snapshot of step %d is not kept in shared memory: %s", part.step, error)
+            self._memory_is_full = True
             return False
+        self._memory_is_full = False
         return True
 
     def _store(self, step: int, data: memoryview, *, finished: bool) -> None:
@@ -249,7 +266,8 @@ class Snapshots:
         return dataclasses.replace(part, values=values)
 
     def _from_memory(self, found: Sequence[Part], choice: Choice) -> Part:
-        own = [part for part in found if (part.step, part.notes["timeline"]) == (choice.step, choice.timeline)]
+        wanted = (choice.step, choice.is_finished, choice.timeline)
+        own = [part for part in found if (part.step, part.notes["is_finished"], part.notes["timeline"]) == wanted]
         if choice.source is None:
             return own[0]
         # All workers read the received bytes, or else their parts of this step.
@@ -263,7 +281,7 @@ def offer_of(part: Part) -> Offer:
     Args:
         part: a part that Snapshots has kept.
     """
-    names = ("timeline", "replicas", "is_whole")
+    names = ("timeline", "replicas", "is_whole", "is_finished")
     return Offer(step=part.step, **{name: part.notes[name] for name in names})
 
 

@@ -52,6 +52,7 @@ class StateOfFit:
         position: Mapping[str, Any],
         logs: Mapping[str, Any],
         metrics: Mapping[str, np.ndarray] | None = None,
+        is_finished: bool = False,
     ) -> Part:
         """Returns the state; the arrays are valid until the next step.
 
@@ -60,6 +61,7 @@ class StateOfFit:
             position: notes about the position in the data.
             logs: what the last step has returned.
             metrics: what `read_metrics` has returned, if the metrics have been used for a validation since.
+            is_finished: whether the training has ended.
         """
         arrays: dict[str, np.ndarray] = {f"{_LOGS}{name}": np.asarray(value) for name, value in logs.items()}
         states = {
@@ -69,6 +71,7 @@ class StateOfFit:
         notes = {
             **position,
             "stopped": bool(self._model.stop_training),
+            "is_finished": is_finished,
             "callbacks": states,
             "files": {name: position_of_file(callback) for name, (callback, _) in self._callbacks.items()},
             "model": self.model_name,

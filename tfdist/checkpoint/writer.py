@@ -56,9 +56,14 @@ class BackgroundWriter:
         self._thread = threading.Thread(target=run, name="tfdist-snapshot", daemon=True)
         self._thread.start()
 
-    def wait(self) -> bool:
-        """Waits for the end of the job, and returns whether the last one succeeded. Jobs have deadlines themselves."""
-        if self._thread is not None:
-            self._thread.join()
-            self._thread = None
-        return not self._has_failed
+    def wait(self, seconds: float | None = None) -> bool:
+        """Waits for the end of the job, and returns whether the last one has ended and succeeded.
+
+        Args:
+            seconds: how long to wait; None for as long as the job takes.
+        """
+        # Another thread may call this method, too.
+        thread = self._thread
+        if thread is not None:
+            thread.join(seconds)
+        return not self.is_busy and not self._has_failed

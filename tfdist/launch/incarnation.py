@@ -51,6 +51,7 @@ class Incarnation:
     ) -> None:
         self._spec = spec
         self._run = run
+        self._write = run.messages.write
         self._attempt = attempt
         self._ports = ports
         self._grace_after = grace_after
@@ -126,11 +127,14 @@ class Incarnation:
             self._exits.append(event)
             return
         running, line = self._running(), ""
+        if not running and self._has_succeeded():
+            return
+        is_first = self._received is None
         self._received = self._received or event
         if self._exit_code is None:
             self._exit_code = 128 + event
             line = f"received {signal_name(event)}, passing it on to {_names(running)}"
-        elif event == signal.SIGINT:
+        elif event == signal.SIGINT and not is_first:
             self._kill_now = True
             self._write(f"killing {_names(running) if running else 'the remaining processes'}")
             return
@@ -139,6 +143,9 @@ class Incarnation:
             process.end(event, grace_seconds=grace_seconds)
         if line and running:
             self._write(line)
+
+    def _has_succeeded(self) -> bool:
+        return len(self._exits) == len(self._tasks) and all(end.code == 0 for end in self._exits)
 
     def _decide(self) -> None:
         if self._exit_code is not None:
@@ -286,9 +293,6 @@ class Incarnation:
     def _tracebacks(self) -> dict[Task, float]:
         times = {task: process.tail.traceback_at for task, process in self._processes.items()}
         return {task: at - self._run.start for task, at in times.items() if at is not None}
-
-    def _write(self, text: str) -> None:
-        self._run.messages.write(text)
 
 
 def _names(processes: list[TaskProcess]) -> str:

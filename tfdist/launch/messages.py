@@ -2,28 +2,46 @@
 
 from __future__ import annotations
 
+import queue
+import threading
 from typing import TextIO
+
+_CLOSE_SECONDS = 3.0
 
 
 class Messages:
-    """Writes lines that begin with the name of the program.
+    """Writes lines that begin with the name of the program, in a thread: a terminal that is paused delays no task.
 
     Args:
         stream: where the lines go.
 
     Example:
         >>> import sys
-        >>> Messages(sys.stdout).write("logs in tfdist-logs")
+        >>> messages = Messages(sys.stdout)
+        >>> messages.write("logs in tfdist-logs")
+        >>> messages.close()
         tfdist launch: logs in tfdist-logs
     """
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
+        self._texts: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, daemon=True, name="tfdist-messages")
+        self._thread.start()
 
     def write(self, text: str) -> None:
-        """Writes one text and flushes it; a stream whose reader has ended is no error."""
-        try:
-            self._stream.write(f"tfdist launch: {text}\n")
-            self._stream.flush()
-        except (OSError, ValueError):
-            pass  # The terminal is gone, but the processes must be ended all the same.
+        """Writes one text soon; a stream whose reader has ended is no error."""
+        self._texts.put(text)
+
+    def close(self) -> None:
+        """Ends the thread after all lines are written, or after some seconds if nobody reads them."""
+        self._texts.put(None)
+        self._thread.join(_CLOSE_SECONDS)
+
+    def _run(self) -> None:
+        while (text := self._texts.get()) is not None:
+            try:
+                self._stream.write(f"tfdist launch: {text}\n")
+                self._stream.flush()
+            except (OSError, ValueError):
+                pass  # The terminal is gone, but the processes must be ended all the same.

@@ -111,7 +111,12 @@ class TaskProcess:
         if hasattr(os, "waitid"):
             # WNOWAIT keeps the process as a zombie, so that no other process can get its number. The group has the same
             # number.
-            end = os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT)
+            try:
+                end = os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT)
+            except ChildProcessError:
+                # Another part of this program makes the kernel drop the exit codes of children.
+                on_exit(self, 1, time.monotonic())
+                return
             now = time.monotonic()
             status = end.si_status if end else 0
             code = status if end and end.si_code == os.CLD_EXITED else -status

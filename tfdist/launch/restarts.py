@@ -82,6 +82,7 @@ class Cause(enum.Enum):
     BUDGET = enum.auto()
     SAME_STEP = enum.auto()
     NO_STEP = enum.auto()
+    NOT_STARTED = enum.auto()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -53,6 +53,9 @@ def forward_signals(on_signal: Callable[[int], None]) -> Iterator[None]:
     before = {}
     # Another library may read signals from this descriptor, and would handle those that are forwarded, too.
     wakeup = signal.set_wakeup_fd(-1)
+    # A parent process may have made its children ignore SIGCHLD: the kernel would then drop the tasks' exit codes.
+    if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:
+        before[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     for number in FORWARDED:
         # `nohup` makes the processes that it starts ignore SIGHUP, and the launcher must not undo this.
         if number not in _MAY_BE_IGNORED or signal.getsignal(number) is not signal.SIG_IGN:

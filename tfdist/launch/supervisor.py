@@ -12,7 +12,7 @@ from typing import TextIO
 
 from tfdist.cluster.exit_codes import RESTART_CODE
 from tfdist.launch import report, restarts
-from tfdist.launch.command import check_command
+from tfdist.launch.command import CommandError, check_command
 from tfdist.launch.guard import Guard
 from tfdist.launch.incarnation import Incarnation
 from tfdist.launch.log_files import default_log_dir, make_log_dir, progress_name, remove_old_attempts
@@ -26,6 +26,9 @@ from tfdist.launch.scale import ScaleRequests
 from tfdist.launch.signals import forward_signals, signal_name
 from tfdist.launch.spec import LaunchSpec
 from tfdist.launch.standby import Standbys
+
+# A restart that fails, because of a name server or the memory of this machine, is tried again after so many seconds.
+_START_AGAIN_SECONDS = (1.0, 5.0, 25.0)
 
 
 def launch(spec: LaunchSpec, *, out: TextIO | None = None, err: TextIO | None = None) -> LaunchResult:
@@ -62,7 +65,11 @@ def launch(spec: LaunchSpec, *, out: TextIO | None = None, err: TextIO | None = 
     with contextlib.ExitStack() as stack:
         supervisor = _Supervisor(spec, stack)
         console = Console.on(out or sys.stdout, show_info=spec.show_info)
-        return supervisor.run(console, Messages(err or sys.stderr))
+        messages = Messages(err or sys.stderr)
+        try:
+            return supervisor.run(console, messages)
+        finally:
+            messages.close()
 
 
 class _Supervisor:
@@ -89,6 +96,9 @@ class _Supervisor:
         log_dir = self._spec.log_dir or default_log_dir()
         make_log_dir(log_dir)
         launch_id = uuid.uuid4().hex
+        if self._spec.elastic is not None:
+            # First, since another run may use the directory.
+            self._requests = self._stack.enter_context(ScaleRequests(log_dir, self._spec.elastic))
         with forward_signals(self._events.put):
             guard = Guard(launch_id, grace_seconds=self._spec.seconds_to_end)
             standbys = None
@@ -105,8 +115,6 @@ class _Supervisor:
                 standbys=standbys,
             )
             try:
-                if self._spec.elastic is not None:
-                    self._requests = self._stack.enter_context(ScaleRequests(log_dir, self._spec.elastic))
                 remove_old_attempts(log_dir)
                 if self._spec.adds_chief:
                     messages.write("--ps needs a coordinator, so a chief is added")
@@ -121,16 +129,8 @@ class _Supervisor:
 
     def _run_all(self, run: Run) -> Outcome:
         """Runs incarnations until one ends that no other follows, and returns how it ended."""
+        outcome = self._incarnation(run)
         while True:
-            self._hold.release_if_needed()
-            outcome = Incarnation(
-                self._spec,
-                run,
-                attempt=len(self._restarts),
-                ports={task: self._hold.ports[task] for task in self._spec.cluster_tasks},
-                grace_after=self._grace_after,
-                requested=lambda: self._requested_workers(run),
-            ).run()
             why = "" if outcome.unkillable else self._why_again(outcome)
             if not why:
                 return outcome
@@ -142,8 +142,38 @@ class _Supervisor:
             if received is not None:
                 return self._interrupted(outcome, received, run)
             self._restarts.append(Restart(seconds=time.monotonic() - run.start, why=why))
-            if self._spec.port_base is None:
-                self._take_fresh_ports()
+            outcome = self._next_incarnation(outcome, run)
+
+    def _incarnation(self, run: Run) -> Outcome:
+        """Starts all tasks, and returns how they ended."""
+        self._hold.release_if_needed()
+        return Incarnation(
+            self._spec,
+            run,
+            attempt=len(self._restarts),
+            ports={task: self._hold.ports[task] for task in self._spec.cluster_tasks},
+            grace_after=self._grace_after,
+            requested=lambda: self._requested_workers(run),
+        ).run()
+
+    def _next_incarnation(self, outcome: Outcome, run: Run) -> Outcome:
+        """Starts all tasks again, and returns how they ended, or how they had ended before if they do not start."""
+        for delay in (*_START_AGAIN_SECONDS, None):
+            try:
+                if self._spec.port_base is None:
+                    self._take_fresh_ports()
+                return self._incarnation(run)
+            except CommandError:
+                raise
+            except (OSError, ValueError) as error:
+                # Such as a name server that does not answer, or no memory for a process.
+                again = "" if delay is None else f"; next attempt in {delay:g} s"
+                run.messages.write(f"the tasks could not be started again: {error}{again}")
+            received = None if delay is None else self._wait(delay)
+            if received is not None:
+                return self._interrupted(outcome, received, run)
+        self._verdict = Verdict(stop=restarts.Cause.NOT_STARTED, reason="the tasks could not be started again")
+        return dataclasses.replace(outcome, resize_to=None, exit_code=outcome.exit_code or 1)
 
     def _grace_after(self, failure: Failure) -> float:
         """Decides whether the tasks start again, and returns how long the other tasks may take to end."""

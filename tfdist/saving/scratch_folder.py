@@ -125,7 +125,12 @@ def _locked_folder(parent: str, prefix: str) -> tuple[str, int]:
     while True:
         hidden = tempfile.mkdtemp(prefix=prefix, dir=parent)
         path = os.path.join(hidden, _LOCK)
-        lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+        except OSError:
+            # The disk is full, for example.
+            os.rmdir(hidden)
+            raise
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

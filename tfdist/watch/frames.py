@@ -80,7 +80,9 @@ def _describe(frames: list[FrameType]) -> str:
     own = [frame for frame in frames if _is_of_user(frame.f_code.co_filename)]
     frame = (own or frames)[0]
     code = frame.f_code
-    return f"{Path(code.co_filename).name}:{frame.f_lineno} in {code.co_name}"[:120]
+    text = f"{Path(code.co_filename).name}:{frame.f_lineno} in {code.co_name}"
+    # Other letters than those of ASCII need several bytes of a datagram.
+    return text.encode("ascii", "replace").decode()[:120]
 
 
 def _is_of_user(file: str) -> bool:

@@ -23,6 +23,7 @@ class Record:
     """The record of a worker; the attributes are those of Standing, unless they are described here.
 
     Attributes:
+        number: how many steps of all kinds have begun.
         pid: process id.
         machine: name of its machine.
         share_batch: see Shares; None while it is not known.
@@ -47,6 +48,7 @@ class Record:
     counts_batches: bool = False
     at: str = ""
     data_thread: str = ""
+    number: int = 0
     pid: int = dataclasses.field(default_factory=os.getpid)
     machine: str = dataclasses.field(default_factory=machine_name)
     share_batch: float | None = None
@@ -84,8 +86,8 @@ class Received:
     def __init__(self, addresses: list[str], *, longest_limit: float) -> None:
         self._addresses, self._longest_limit = addresses, longest_limit
         self._began = time.monotonic()
-        # By worker: phase and step, and when this process saw them first.
-        self._since: dict[int, tuple[tuple, float]] = {}
+        # By worker: phase and step, its own count of seconds, and since when it has been there.
+        self._since: dict[int, tuple[tuple, float, float]] = {}
 
     def standing(self, worker: int, state: WorkerState | None, *, own: Standing) -> tuple[Standing, Record | None]:
         """Returns what is known about another worker, and its record.
@@ -111,16 +113,18 @@ class Received:
                 is_heard=state is not None,
             )
             return unknown, None
-        key = (record.phase, record.step, record.epoch, record.batch)
+        key = (record.phase, record.step, record.epoch, record.batch, record.number)
         known = self._since.get(worker)
-        if known is None or known[0] != key:
+        # The worker counts from 0 again if its process could not run for a while.
+        if known is None or known[0] != key or record.seconds < known[1]:
             # A worker that is not in fit publishes only once: its own count of seconds stands still.
-            known = self._since[worker] = key, now - record.seconds
+            known = key, record.seconds, now - record.seconds
+        self._since[worker] = known = known[0], record.seconds, known[2]
         is_silent_here = record.machine == machine_name() and state.age_seconds > 1
         standing = Standing(
             worker=worker,
             phase=record.phase,
-            seconds=now - known[1],
+            seconds=now - known[2],
             limit=record.limit,
             step=record.step,
             epoch=record.epoch,

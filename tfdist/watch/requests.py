@@ -8,7 +8,7 @@ import time
 from tfdist._log import get_logger
 from tfdist.watch.leave import leave
 from tfdist.watch.mesh import Mesh, WorkerState
-from tfdist.watch.restart_on_loss import restart_on_loss
+from tfdist.watch.restart_on_loss import LATE_SECONDS, restart_on_loss
 from tfdist.watch.stacks import dump_stacks
 
 _DUMP = "watch.dump"
@@ -50,14 +50,16 @@ class Requests:
             why: completes "the job ends with exit code 75, because ...".
         """
         get_logger().error("the job ends with exit code 75, because %s", why)
-        self._mesh.publish_last(**{_END: why})
-        leave()
+        try:
+            self._mesh.publish_last(**{_END: why})
+        finally:
+            leave()
 
     def _answer(self, state: WorkerState) -> None:
         asked = state.fields.get(_DUMP)
         if isinstance(asked, int) and asked > self._answered.get(state.worker, 0):
             self._answered[state.worker] = asked
-            restart_on_loss().expect(f"worker {state.worker} reports a stall")
+            restart_on_loss().expect(f"worker {state.worker} reports a stall", seconds=LATE_SECONDS)
             self._dump(f"worker {state.worker} reports that the training makes no step")
         why = state.fields.get(_END)
         if why:

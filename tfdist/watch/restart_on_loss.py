@@ -18,33 +18,37 @@ from tfdist.watch.leave import leave
 from tfdist.workers import LOST_CLUSTER_ERRORS
 
 # A link that was cut for some seconds may be back before TensorFlow notices that its connections are lost.
-_LATE_SECONDS = 60.0
+LATE_SECONDS = 60.0
 
 
 class RestartOnLoss:
     """Asks for a restart while a stall of another worker is known, and for some time after its end."""
 
     def __init__(self) -> None:
-        self._why: str | None = None
-        self._until = float("inf")
+        self._why = ""
+        self._until = -float("inf")
         self._stock: Callable[..., object] | None = None
 
-    def expect(self, why: str) -> None:
+    def expect(self, why: str, *, seconds: float = float("inf")) -> None:
         """Ends the process with exit code 75 if TensorFlow's error of a lost worker reaches the end of the program.
 
         Args:
             why: completes "this process ends with exit code 75, because ..."; the first reason counts.
+            seconds: how long such an error is expected, unless `forget` is called.
         """
-        if self._why is None or not self._is_expected():
+        until = time.monotonic() + seconds
+        if self._is_expected():
+            until = max(until, self._until)
+        else:
             self._why = why
-        self._until = float("inf")
+        self._until = until
         if self._stock is None:
             # The hook stays: another library may have replaced it since by one that calls it.
             self._stock, sys.excepthook = sys.excepthook, self._end
 
     def forget(self) -> None:
         """Leaves errors as they are after a minute: TensorFlow may notice late that a connection was lost."""
-        self._until = time.monotonic() + _LATE_SECONDS
+        self._until = min(self._until, time.monotonic() + LATE_SECONDS)
 
     def _is_expected(self) -> bool:
         return time.monotonic() <= self._until

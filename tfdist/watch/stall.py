@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from tfdist.cluster.probe import CLOSED, REFUSED, SILENT
+from tfdist.cluster.probe import CLOSED, REFUSED, SILENT, UNRESOLVED
 from tfdist.watch.phases import CALLBACKS, EVALUATION, FIRST_BATCH, OUTSIDE, PREDICTION, TRACING, TRAINING
 from tfdist.watch.standing import REPLY_SECONDS, SERVES, Standing
 
@@ -53,9 +53,11 @@ class Stall:
 
     Attributes:
         verdicts: what each worker does, ordered by worker.
+        is_decided: whether enough is known. A record or a reply that is missing comes within seconds.
     """
 
     verdicts: tuple[Verdict, ...]
+    is_decided: bool = True
 
     @property
     def causes(self) -> tuple[int, ...]:
@@ -88,8 +90,7 @@ def judge(standings: Sequence[Standing], *, own: int) -> Stall | None:
         return None
     found = tuple(Verdict(standing=one, kind=_kind(one, standings, own=own)) for one in standings)
     if any(verdict.kind == UNKNOWN for verdict in found):
-        # A record or a reply comes within seconds.
-        return None
+        return Stall(verdicts=found, is_decided=False)
     found = _excuse(found)
     stall = Stall(verdicts=found)
     if any(verdict.is_cause for verdict in found):
@@ -142,12 +143,16 @@ def _kind_of_silent(one: Standing, *, own: Standing) -> str:
         return WITHIN
     if one.state == "T":
         return STOPPED
-    if one.reply is None:
-        return UNKNOWN if one.silent_seconds < REPLY_SECONDS else CUT_OFF
+    if one.reply is None and one.silent_seconds < REPLY_SECONDS:
+        return UNKNOWN
+    if one.reply in (None, UNRESOLVED):
+        # Only the look-up of the name may fail.
+        return CUT_OFF if own.is_late else WITHIN
     if one.reply == SERVES:
         # The record is from before the silence: the worker may have been between two steps just then.
         is_between = one.phase == CALLBACKS and own.is_late and one.silent_seconds > own.limit
-        return HELD if one.is_late or is_between else WITHIN
+        # Only the datagrams may fail to arrive: then this worker makes steps.
+        return HELD if (one.is_late and own.is_late) or is_between else WITHIN
     if one.reply == SILENT:
         return STOPPED
     if one.reply not in (REFUSED, CLOSED):

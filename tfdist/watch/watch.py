@@ -38,6 +38,7 @@ _SETTLE_SECONDS = 3.0
 _STRAGGLER_AGAIN_SECONDS = 300.0
 # Samples of a step that takes this many times the usual duration are not those of a straggler.
 _UNUSUAL = 3.0
+_MOST_NAMED = 8
 
 
 class Watch:
@@ -84,6 +85,8 @@ class Watch:
         # The kinds of the verdicts that were reported in this stall, and when the stall was reported first.
         self._reported: set[tuple] = set()
         self._stalled_at: float | None = None
+        # How many steps had begun then.
+        self._stalled_number = 0
         self._straggler_at = -_STRAGGLER_AGAIN_SECONDS
 
     def __enter__(self) -> Watch:
@@ -192,6 +195,7 @@ class Watch:
             counts_batches=counts_batches,
             at=position_of(self._trainer),
             data_thread=position_in_pipeline(self._trainer) if is_slow else "",
+            number=where.number,
             share_batch=None if shares is None else shares.batch,
             share_sum=None if shares is None else shares.sum,
             share_callbacks=None if shares is None else shares.callbacks,
@@ -213,9 +217,11 @@ class Watch:
                 self._unheard.add(one.worker)
                 get_logger().warning("%s", unheard_sentence(standings[i]))
         stall = judge(standings, own=own.worker)
-        if stall is None:
+        # Two steps have begun since the report: this worker does not wait for what was reported.
+        goes_on = self._stalled_at is not None and where.number >= self._stalled_number + 2
+        if stall is None or (goes_on and stall.is_decided):
             self._no_stall()
-        else:
+        elif stall.is_decided:
             self._stall(stall, where)
         straggler = find_straggler(
             [record.shares if record is not None and one.is_fresh else None for one, record in found],
@@ -231,7 +237,7 @@ class Watch:
         now = time.monotonic()
         is_new = self._stalled_at is None
         if self._stalled_at is None:
-            self._stalled_at = now
+            self._stalled_at, self._stalled_number = now, where.number
         deadline = self._options.deadline_seconds
         remaining = None if deadline is None else self._stalled_at + deadline - now
         kinds = tuple(verdict.kind for verdict in stall.verdicts)
@@ -262,6 +268,8 @@ class Watch:
         """Counts no time in which this process did not run itself."""
         self._samples.clear()
         self.position.restart_clock()
+        if self._stalled_at is not None:
+            restart_on_loss().forget()
         self._stalled_at = None
         self._reported.clear()
         dump_stacks(
@@ -270,4 +278,7 @@ class Watch:
 
 
 def _because(stall: Stall) -> str:
+    """Returns the reason in a few words, which have to fit into a datagram."""
+    if len(stall.causes) > _MOST_NAMED:
+        return f"the training has stalled because of {len(stall.causes)} workers"
     return f"the training has stalled because of worker {', '.join(map(str, stall.causes))}"

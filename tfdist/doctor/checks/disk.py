@@ -58,8 +58,9 @@ def room_of(path: str) -> Room:
         OSError: if the folder does not exist or cannot be read.
     """
     found = os.statvfs(path)
-    # Some file systems, such as btrfs, do not count files.
-    return Room(path=path, free=found.f_bavail * found.f_frsize, files=found.f_favail if found.f_files else None)
+    # Some file systems do not count files: btrfs says 0, CephFS says -1.
+    counts_files = found.f_files > 0 and found.f_favail >= 0
+    return Room(path=path, free=found.f_bavail * found.f_frsize, files=found.f_favail if counts_files else None)
 
 
 def decide(tasks: Sequence[str], room: Room) -> Finding:

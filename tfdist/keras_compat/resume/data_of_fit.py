@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 import tensorflow as tf
@@ -66,15 +67,68 @@ def is_endless(dataset: Any) -> bool:
     return found is not None and int(found) == tf.data.INFINITE_CARDINALITY
 
 
-def read_batches(iterator: Any, batches: int) -> None:
+def datasets_of(data: Any) -> Iterator[tf.data.Dataset]:
+    """Yields the datasets of which data consists, the last one first.
+
+    Args:
+        data: what fit reads: a dataset, or a distributed dataset.
+    """
+    begin = getattr(data, "_original_dataset", None)
+    found = [begin] if begin is not None else list(getattr(data, "_datasets", [data]))
+    seen: set[int] = set()
+    while found:
+        dataset = found.pop()
+        if isinstance(dataset, tf.data.Dataset) and id(dataset) not in seen:
+            seen.add(id(dataset))
+            yield dataset
+            found.extend(dataset._inputs())
+
+
+def operations_of(dataset: tf.data.Dataset) -> Iterator[tf.Operation]:
+    """Yields the operations of the functions that a dataset calls.
+
+    Args:
+        dataset: a dataset, without those that it reads.
+    """
+    for function in dataset._functions():
+        yield from getattr(getattr(function.function, "graph", None), "get_operations", list)()
+
+
+def depends_on_earlier_epochs(data: Any) -> bool:
+    """Returns whether an epoch of data depends on how far the epochs before were read.
+
+    That is so for Python generators, which may remember the order that they have drawn, and for cached data. What Keras
+    makes of a PyDataset or Sequence is a generator.
+
+    Args:
+        data: what fit reads: a dataset, or a distributed dataset.
+
+    Example:
+        >>> import tensorflow as tf
+        >>> from tfdist.keras_compat.resume.data_of_fit import depends_on_earlier_epochs
+        >>> data = tf.data.Dataset.range(8)
+        >>> depends_on_earlier_epochs(data.shuffle(8)), depends_on_earlier_epochs(data.shuffle(8).cache().batch(2))
+        (False, True)
+    """
+    return any(
+        "Cache" in type(dataset).__name__
+        or any(operation.type == "GeneratorDataset" for operation in operations_of(dataset))
+        for dataset in datasets_of(data)
+    )
+
+
+def read_batches(iterator: Any, batches: int | None) -> None:
     """Reads batches and discards them.
 
     Args:
         iterator: iterator of a distributed dataset or of a dataset.
-        batches: number of batches.
+        batches: number of batches; None for all.
     """
-    for _ in range(batches):
-        next(iterator)
+    if batches is None:
+        batches = sum(1 for _ in iterator)
+    else:
+        for _ in range(batches):
+            next(iterator)
     _local.batches = getattr(_local, "batches", 0) + batches
 
 

@@ -3,7 +3,7 @@
 Keras 2 counts epochs and steps from a stored position, but gives them data that has not been read before. This file
 patches the data handler of fit when AutoResume is first used: before the first epoch of a fit that goes on, the data
 handler repeats what it did before the interruption. It makes the same iterators of the dataset, and reads the batches
-that had been read from the current one.
+that had been read from the current one. Of data whose epochs depend on each other, it reads all epochs again.
 
 Source: DataHandler in Keras 2's data_adapter.py; no upstream issue is known.
 """
@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from tfdist.keras_compat.resume.data_of_fit import (
+    depends_on_earlier_epochs,
     is_asynchronous,
     moved,
     newest_data,
@@ -45,6 +46,13 @@ class TrainingData:
     def dataset(self) -> Any:
         """What fit reads: a dataset, or a distributed dataset."""
         return self._handler._dataset
+
+    def begin(self, model: Any) -> None:
+        """Does nothing: Keras 2 stores in each fit where the fit begins.
+
+        Args:
+            model: the model in fit.
+        """
 
     def go_to(self, model: Any, *, epochs: int, epoch: int, step: int, steps: int, num_batches: int | None) -> None:
         """Makes the next epoch begin at a step.
@@ -92,10 +100,12 @@ def _beginning_at_a_step(stock: Callable) -> Callable:
             return
         epochs, step, can_seek = start
         done = 0
+        # One iterator serves all epochs, or each epoch has an iterator of its own.
+        is_shared = not self._adapter.should_recreate_iterator()
+        reads = epochs and not can_seek and (is_shared or depends_on_earlier_epochs(self._dataset))
         for epoch, iterator in stock(self):
             if done < epochs:
-                # One iterator serves all epochs, or each epoch has an iterator of its own.
-                if not self._adapter.should_recreate_iterator() and not can_seek:
+                if reads:
                     read_batches(iterator, int(self._inferred_steps))
                 done += 1
                 continue

@@ -3,7 +3,7 @@
 Keras 3 can begin at any epoch, but only with its first batch, and with data that has not been read before. This file
 patches the epoch iterator of fit when AutoResume is first used: before the first epoch of a fit that goes on, the epoch
 iterator repeats what it did before the interruption. It makes the same iterators of the dataset, and reads the batches
-that had been read from the current one.
+that had been read from the current one. Of data whose epochs depend on each other, it reads all epochs again.
 
 Source: TFEpochIterator and EpochIterator in Keras 3. BackupAndRestore stores the number of the batch and restores only
 the epoch; no upstream issue is known.
@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from tfdist.keras_compat.resume.data_of_fit import (
+    depends_on_earlier_epochs,
     is_asynchronous,
     moved,
     newest_data,
@@ -44,6 +45,14 @@ class TrainingData:
     def dataset(self) -> Any:
         """What fit reads: a dataset, or a distributed dataset."""
         return self._iterator._distributed_dataset
+
+    def begin(self, model: Any) -> None:
+        """Forgets what an earlier fit of the model has been restored to, which Keras does not.
+
+        Args:
+            model: the model in fit.
+        """
+        model._initial_epoch = None
 
     def go_to(self, model: Any, *, epochs: int, epoch: int, step: int, steps: int, num_batches: int | None) -> None:
         """Makes the next epoch begin at a step.
@@ -94,9 +103,10 @@ def _beginning_at_a_step(stock: Callable) -> Callable:
         epochs, step, can_seek = self.__dict__.pop("_tfdist_start", (0, 0, True))
         # With steps_per_epoch one iterator serves all epochs; otherwise each epoch has an iterator of its own.
         is_shared = self.steps_per_epoch is not None
+        reads = epochs and not can_seek and (is_shared or depends_on_earlier_epochs(self._distributed_dataset))
         for _ in range(epochs):
             for first, last, iterator in stock(self):
-                if is_shared and not can_seek:
+                if reads:
                     read_batches(iterator, last + 1 - first)
         for first, last, iterator in stock(self):
             if first < step:

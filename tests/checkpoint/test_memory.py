@@ -12,7 +12,7 @@ import pytest
 from tests import forked
 from tests.checkpoint import killing
 from tfdist.checkpoint import memory
-from tfdist.checkpoint.memory import MemoryTier, folder_of, remove_forgotten
+from tfdist.checkpoint.memory import MemoryTier, folder_of, remove_forgotten, remove_unused
 from tfdist.checkpoint.part import Part, read_part
 
 
@@ -197,3 +197,23 @@ def test_full_memory_keeps_the_newest_part(opened, monkeypatch):
     check(tier.newest(), 1)
     tier.write(part_of(3))
     check(tier.newest(), 3)
+
+
+def test_an_error_while_it_is_opened_leaves_the_parts_to_the_next_one(opened, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(memory, "run_of", lambda _: killing.no_space())
+        with pytest.raises(OSError, match="No space left"):
+            opened()
+    assert opened().newest() is None
+
+
+def test_parts_of_workers_that_nobody_uses_are_removed_at_the_end_of_a_run(opened, root):
+    (root.parent / "other").mkdir()
+    for worker, run in ((0, "run"), (11, "run"), (0, "other")):
+        tier = opened(worker, run)
+        tier.write(part_of(worker))
+        tier.close()
+    opened(1, "run").write(part_of(1))
+    remove_unused(str(root.parent / "run"), root=root)
+    left = {folder_of(str(root.parent / run), worker, root=root) for worker, run in ((1, "run"), (0, "other"))}
+    assert set(root.iterdir()) == left

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
+import sys
 
 import pytest
+
+from tfdist.launch import LaunchSpec, launch, ports, supervisor
 
 from .conftest import Launcher, wait_until
 
@@ -357,3 +361,28 @@ def test_a_command_that_disappears_before_a_restart_is_one_sentence(launcher: La
         f"tfdist launch: expected a command that exists, received {str(script)!r}; check its spelling and PATH.\n"
     )
     assert launcher.alive() == {}
+
+
+def test_a_restart_that_cannot_begin_is_tried_again(monkeypatch, tmp_path) -> None:
+    calls = []
+
+    def check_host(host: str) -> None:
+        calls.append(host)
+        if len(calls) in (2, 3):
+            raise ValueError("expected --host to be a name or address of this machine, received 'node7'")
+
+    monkeypatch.setattr(ports, "check_host", check_host)
+    monkeypatch.setattr(supervisor, "_START_AGAIN_SECONDS", (0.01, 0.01))
+    program = "import os, sys; sys.exit(3 if os.environ['TFDIST_ATTEMPT'] == '0' else 0)"
+    spec = LaunchSpec(command=(sys.executable, "-c", program), workers=2, max_restarts=1, log_dir=tmp_path)
+    err = io.StringIO()
+    assert launch(spec, out=io.StringIO(), err=err).exit_code == 0
+    assert err.getvalue().count("the tasks could not be started again: expected --host") == 2
+
+    calls.clear()
+    monkeypatch.setattr(supervisor, "_START_AGAIN_SECONDS", ())
+    err = io.StringIO()
+    result = launch(spec, out=io.StringIO(), err=err)
+    assert (result.exit_code, len(result.restarts)) == (3, 1)
+    assert "failed first: exit code 3" in err.getvalue()
+    assert "not restarted: the tasks could not be started again" in err.getvalue()

@@ -55,6 +55,41 @@ def test_a_signal_is_passed_on_to_all_tasks(launcher: Launcher, number: signal.S
     assert launcher.alive() == {}
 
 
+def test_a_launcher_whose_parent_ignores_the_end_of_children_ends_with_its_tasks(launcher: Launcher) -> None:
+    former = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        started = launcher.start("--workers", "2", "--", str(launcher.write("sys.exit(3 * index)")))
+    finally:
+        signal.signal(signal.SIGCHLD, former)
+    assert started.end().code == 3
+
+
+def test_the_first_ctrl_c_does_not_kill_tasks_that_end_because_of_a_failure(launcher: Launcher) -> None:
+    program = """
+def save(number, frame):
+    say("saving")
+    wait_for("interrupted")
+    time.sleep(0.5)
+    say("saved")
+    os._exit(0)
+
+if index == 1:
+    wait_for("up")
+    os._exit(75)
+signal.signal(signal.SIGTERM, save)
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+say("up")
+forever()
+"""
+    started = launcher.start("--workers", "2", "--grace-seconds", "25", "--", str(launcher.write(program)))
+    started.wait_for("saving")
+    started.process.send_signal(signal.SIGINT)
+    (launcher.place / "interrupted").touch()
+    done = started.end()
+    assert (launcher.place / "saved").exists()
+    assert done.code == 75
+
+
 def test_tasks_that_ignore_a_signal_are_killed_after_the_grace_period(launcher: Launcher) -> None:
     started = launcher.start("--workers", "2", "--grace-seconds", "0.3", "--", str(launcher.write(IGNORES_SIGNALS)))
     started.wait_for("up-0"), started.wait_for("up-1")

@@ -47,6 +47,16 @@ def test_nothing_is_left_after_the_body_or_an_error(tmp_path):
     assert os.listdir(tmp_path) == []
 
 
+def test_a_disk_without_room_for_the_lock_is_left_without_a_folder(tmp_path, monkeypatch):
+    def full(path: str, *arguments: int) -> int:
+        raise OSError(errno.ENOSPC, "no space left")
+
+    monkeypatch.setattr(module.os, "open", full)
+    with pytest.raises(OSError, match="no space left"), scratch_folder(str(tmp_path)):
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_the_folder_may_be_renamed(tmp_path):
     with scratch_folder(str(tmp_path)) as folder:
         Path(folder, "a").write_text("a")

@@ -26,7 +26,7 @@ GROUPS = (
     "saving",
 )
 
-# The groups of programs that compute losses and metrics for themselves. CI runs them in float64 on two replicas.
+# The groups of programs that compute losses and metrics for themselves. CI runs them in float64.
 OWN_GROUPS = ("own_losses", "own_steps", "several_networks", "metrics_and_loops", "sequences")
 
 TOLERANCE = 1e-5
@@ -100,6 +100,7 @@ class Case:
         refused_on: the strategies on which tfdist or Keras may refuse the case with one sentence.
         floatx: Keras's default float type while the case runs, "float32" or "float64".
         order_free: whether the result does not depend on the order in which two workers update the variables.
+        reference: name of the case that computes the expected result on one device; empty for the case itself.
     """
 
     name: str
@@ -113,6 +114,7 @@ class Case:
     refused_on: tuple[str, ...] = ()
     floatx: str = "float32"
     order_free: bool = False
+    reference: str = ""
 
     def applies(self, topology: Topology) -> str:
         """Returns the reason why the case does not apply to a topology, or an empty text if it applies."""
@@ -145,19 +147,43 @@ def all_cases() -> dict[str, Case]:
     return dict(sorted(_cases.items(), key=lambda item: (GROUPS.index(item[1].group), order[item[0]])))
 
 
-# The groups whose results depend on the number of replicas. CI runs them on four replicas of two workers, too.
-REPLICA_GROUPS = ("uneven_data", "gradient_rules", "layers")
-# The groups in which one device of tfdist differs from one device of Keras.
-ONE_DEVICE_GROUPS = ("data_in", "callbacks", "saving")
+# CI runs every row on two workers. On each other topology it runs the groups in which this topology differs from the
+# others: the replicas of a process are threads, CentralStorage has one copy of the variables, parameter servers have a
+# loop of their own, and one device of tfdist differs from one device of Keras. The cells of DistributedOptimizer, whose
+# names end with a compression, are described below.
+CORE_GROUPS = {
+    "OneDevice": ("data_in", "callbacks", "saving"),
+    "Mirrored 2": ("uneven_data", "gradient_rules", "execution", "layers", "own_losses", "several_networks"),
+    "MultiWorkerMirrored 2x1": GROUPS,
+    "MultiWorkerMirrored 2x2": ("uneven_data", "layers"),
+    "CentralStorage 2": ("gradient_rules", "execution", "reading_out"),
+    "ParameterServer 1": (
+        "data_in",
+        "uneven_data",
+        "gradient_rules",
+        "execution",
+        "reading_out",
+        "callbacks",
+        "saving",
+    ),
+    "ParameterServer 2": GROUPS,
+}
 
 
 def is_core(topology: Topology, case: Case) -> bool:
     """Returns whether CI runs a cell."""
-    if case.group in OWN_GROUPS:
-        return case.floatx == "float64" and topology.name in ("Mirrored 2", "MultiWorkerMirrored 2x1")
-    if topology.strategy == "one_device":
-        return case.group in ONE_DEVICE_GROUPS
-    return topology.replicas <= 2 or (topology.workers > 1 and case.group in REPLICA_GROUPS)
+    if case.group in OWN_GROUPS and case.floatx != "float64":
+        return False
+    return case.group in CORE_GROUPS.get(topology.name, ())
+
+
+# fp16 rounds in the same way within a process and across workers, so it is tested across workers, where it is useful.
+COMPRESSIONS = {"MultiWorkerMirrored 2x1": ("none", "fp16"), "Mirrored 2": ("none",)}
+
+
+def is_distributed_core(topology: Topology, case: Case) -> bool:
+    """Returns whether CI runs a cell of DistributedOptimizer."""
+    return topology.workers > 1 and (case.name.endswith("-none") or case.group == "gradient_rules")
 
 
 # The groups about gradients, which DistributedOptimizer handles with code of its own.
@@ -188,7 +214,7 @@ def distributed_cases() -> dict[str, Case]:
                 return one.function(dataclasses.replace(run, compression=compression))
 
             name = f"{one.name}-{compression}"
-            made[name] = dataclasses.replace(one, name=name, function=function)
+            made[name] = dataclasses.replace(one, name=name, function=function, reference=one.name)
             if compression == "fp16":
                 made[name] = dataclasses.replace(made[name], tolerance=max(one.tolerance, 2e-2), why=_ROUNDED)
     return made

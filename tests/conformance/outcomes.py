@@ -66,10 +66,11 @@ class Oracle:
 
     def expected(self, case: Case, topology: Topology) -> Outcome:
         """Returns the result of one device for a case and the topology that is compared with it."""
-        key = (case.name, *(getattr(topology, part) for part in case.per))
+        name = case.reference or case.name
+        key = (name, *(getattr(topology, part) for part in case.per))
         with self._lock:
             if key not in self._known:
-                self._known[key] = self._cluster.run(case, topology)
+                self._known[key] = self._cluster.run(dataclasses.replace(case, name=name), topology)
             return self._known[key]
 
     def stop(self) -> None:

@@ -1,13 +1,25 @@
 """A strategy trains, evaluates and predicts what one device does on the same global batches.
 
-The oracle is stock Keras on one device, in a process without tfdist. Each test is a cell of docs/conformance.md.
+The oracle is stock Keras on one device, in a process without tfdist. The tests of the first function are the cells of
+docs/conformance.md.
 """
 
 from __future__ import annotations
 
 import pytest
 
-from tests.conformance.case import TOPOLOGIES, UNORDERED, Case, Topology, all_cases, float32_cases, is_core
+from tests.conformance.case import (
+    COMPRESSIONS,
+    TOPOLOGIES,
+    UNORDERED,
+    Case,
+    Topology,
+    all_cases,
+    distributed_cases,
+    float32_cases,
+    is_core,
+    is_distributed_core,
+)
 from tests.conformance.conftest import check
 from tests.processes import ROOT
 
@@ -22,10 +34,26 @@ CELLS = [
     for case in [*CASES.values(), *float32_cases().values()]
     if not case.applies(topology)
 ]
+DISTRIBUTED_CELLS = [
+    pytest.param(
+        topology,
+        case,
+        id=f"{topology.name}-{case.name}",
+        marks=() if is_distributed_core(topology, case) else pytest.mark.full,
+    )
+    for topology in ORDER
+    for case in distributed_cases().values()
+    if case.name.rpartition("-")[2] in COMPRESSIONS.get(topology.name, ()) and not case.applies(topology)
+]
 
 
 @pytest.mark.parametrize(("topology", "case"), CELLS)
 def test_gives_the_numbers_of_one_device(topology: Topology, case: Case, cells: dict) -> None:
+    check(cells[topology].result()[case.name], topology, case)
+
+
+@pytest.mark.parametrize(("topology", "case"), DISTRIBUTED_CELLS)
+def test_distributed_optimizer_makes_the_steps_of_one_device(topology: Topology, case: Case, cells: dict) -> None:
     check(cells[topology].result()[case.name], topology, case)
 
 

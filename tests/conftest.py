@@ -20,6 +20,10 @@ import pytest
 
 import tfdist
 
+# TensorFlow uses the kernels of oneDNN by default only on CPUs that have certain instructions. The tests use them on
+# every CPU, since one of the defects that they look for is one of these kernels.
+os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
+
 # Far more time than any child process needs, so that only a hang reaches the limit and fails the test.
 DEADLINE_SECONDS = 300.0
 

@@ -119,7 +119,7 @@ def check(strategy, directory, *, at: list[dict[str, int]], extra=lambda: [], re
     assert found == expected
 
 
-@pytest.fixture(params=["one_device", "mirrored"])
+@pytest.fixture(params=[pytest.param("one_device", marks=pytest.mark.full), "mirrored"])
 def strategy(request):
     return tfdist.create_strategy(request.param, **({"devices": 2} if request.param == "mirrored" else {}))
 

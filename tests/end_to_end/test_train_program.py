@@ -33,7 +33,13 @@ print(f"accuracy {accuracy:.4f}, iterations {int(model.optimizer.iterations.nump
 """
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        pytest.param(name, marks=pytest.mark.full if name in ("one_device", "central_storage") else ())
+        for name in STRATEGIES
+    ],
+)
 def test_digits_are_learned_and_the_saved_model_is_the_one_that_was_evaluated(strategy: str, tmp_path: Path) -> None:
     arguments, flags, least = STRATEGIES[strategy]
     command = ["-m", "tfdist.train", f"--strategy={strategy}", f"--data_dir={tmp_path}/data", *flags]

@@ -47,7 +47,7 @@ def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("files")
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_all_shards_together_read_every_record_once_and_can_start_anywhere(folder, data):
     sizes = data.draw(st.lists(st.integers(0, 300), min_size=1, max_size=6).filter(sum))

@@ -4,7 +4,8 @@ For a batch without rows, the kernels of oneDNN return a tensor with the shape o
 output; the next layer, or a sum over replicas, then fails. A replica has no rows if the last batch has fewer rows than
 there are replicas. With the mend such a replica convolves one row of zeros and removes that row from the outputs.
 
-Source: MklConvOp in TensorFlow 2.15 and 2.21 with TF_ENABLE_ONEDNN_OPTS=1 (the default). No upstream issue is known.
+Source: MklConvOp in TensorFlow 2.15 and 2.21 with TF_ENABLE_ONEDNN_OPTS=1, which is the default on CPUs that have the
+instructions of AVX512 VNNI or AMX. No upstream issue is known.
 """
 
 from __future__ import annotations

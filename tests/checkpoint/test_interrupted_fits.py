@@ -354,6 +354,27 @@ def test_the_callback_chooses_its_intervals_by_their_cost(strategy, tmp_path, ca
     assert "a snapshot every" in caplog.text
 
 
+def test_a_model_that_is_built_in_its_first_step(strategy, tmp_path):
+    def train(*callbacks: Any) -> dict[str, Any]:
+        keras.utils.set_random_seed(5)
+        with strategy.scope():
+            model = keras.Sequential([keras.layers.Dense(16, activation="tanh"), keras.layers.Dense(1)])
+            model.compile(keras.optimizers.Adam(0.01), "mse")
+        x, y = data()
+        return results(model, model.fit(x, y, epochs=2, batch_size=BATCH, verbose=0, callbacks=list(callbacks)))
+
+    expected, directory = train(), str(tmp_path / "run")
+    with pytest.raises(InterruptionError):
+        train(Interrupt(train=9), AutoResume(directory, every_steps=3))
+    assert train(AutoResume(directory, every_steps=3)) == expected
+    fits._ended.clear()
+    if keras_in_use().is_keras3:
+        assert train(AutoResume(directory, every_steps=3)) == expected
+    else:
+        with pytest.raises(ValueError, match="expected a model with variables, whose training"):
+            train(AutoResume(directory, every_steps=3))
+
+
 def test_a_model_that_runs_eagerly(tmp_path):
     strategy, options = tfdist.create_strategy("one_device"), {"compiled": {"run_eagerly": True}}
     if keras_in_use().is_keras3:

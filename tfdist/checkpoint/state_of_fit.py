@@ -105,7 +105,15 @@ class StateOfFit:
 
         Args:
             part: what `read` has returned in an earlier process.
+
+        Raises:
+            ValueError: if the model has no variables before its first step.
         """
+        if not getattr(self._model, "built", True):
+            raise ValueError(
+                f"expected a model with variables, whose training in {self._directory!r} is finished, received one "
+                "that is built in its first step; add an Input layer, or call model.build before fit."
+            )
         build_optimizer(self._model)
         self.restore(part)
 

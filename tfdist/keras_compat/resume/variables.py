@@ -15,13 +15,14 @@ from tfdist.allreduce.per_replica import PerReplica
 def training_variables(model: Any) -> dict[str, tf.Variable]:
     """Returns the variables of a model, its metrics, its optimizers, and of other objects that the model refers to.
 
-    Variables that do not exist yet, such as the residuals of a compression before the first step, are missing.
+    Variables that do not exist yet, such as the residuals of a compression before the first step, are missing. Keras 2
+    builds a model without an Input layer in its first step.
 
     Args:
         model: a compiled Keras model.
     """
     found = _Found()
-    found.add("model", model.variables)
+    found.add("model", model.variables if getattr(model, "built", True) else [])
     found.add("metrics", getattr(model, "metrics_variables", None) or [v for m in model.metrics for v in m.variables])
     optimizer = getattr(model, "optimizer", None)
     if optimizer is not None:

@@ -191,3 +191,15 @@ def _places(sizes: Sequence[int]) -> list[int]:
     for size in sizes:
         places.append(-(-(places[-1] + size) // _ALIGNMENT) * _ALIGNMENT)
     return places
+
+
+def bytes_of(part: Part) -> memoryview:
+    """Returns the bytes of a part in new memory, as write_part makes them.
+
+    Args:
+        part: the part.
+    """
+    index = index_of(part)
+    buffer = memoryview(bytearray(size_of_values(part.values) + len(index)))
+    write_part(part, buffer, index)
+    return buffer

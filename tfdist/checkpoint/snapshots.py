@@ -18,7 +18,7 @@ from tfdist.checkpoint.contributions import Contributions
 from tfdist.checkpoint.disk import DiskTier, Stored
 from tfdist.checkpoint.memory import MemoryTier, remove_unused
 from tfdist.checkpoint.pace import Costs, Pace
-from tfdist.checkpoint.part import Part, index_of, read_part, size_of_values, write_part
+from tfdist.checkpoint.part import Part, bytes_of, index_of, read_part, size_of_values
 from tfdist.checkpoint.transfer import broadcast, gather, is_gathered
 from tfdist.checkpoint.writer import BackgroundWriter
 from tfdist.workers import agree, count_workers, worker_index
@@ -176,7 +176,7 @@ class Snapshots:
         stack = contextlib.ExitStack()
         # Pinned before the thread starts, since the next part may be kept before the thread runs.
         pinned = self._memory.pinned() if in_memory and self._memory is not None else None
-        data = stack.enter_context(pinned) if pinned is not None else _bytes_of(part)
+        data = stack.enter_context(pinned) if pinned is not None else bytes_of(part)
 
         def store() -> None:
             with stack:
@@ -237,7 +237,7 @@ class Snapshots:
         if self._worker > 0:
             if has_parts:
                 values = {name: value for name, value in own.values.items() if _is_kept_apart(name)}
-                kept = _bytes_of(dataclasses.replace(own, values=values))
+                kept = bytes_of(dataclasses.replace(own, values=values))
                 self._contributions.give(step, f"worker-{self._worker}", kept)
             return
         others = [f"worker-{i}" for i in range(1, self._workers)] if has_parts else []
@@ -271,7 +271,7 @@ class Snapshots:
         if choice.source is None:
             return own[0]
         # All workers read the received bytes, or else their parts of this step.
-        data = broadcast(self._strategy, _bytes_of(own[0]) if own else None, source=choice.source)
+        data = broadcast(self._strategy, bytes_of(own[0]) if own else None, source=choice.source)
         return own[0] if own else read_part(data)
 
 
@@ -296,10 +296,3 @@ def _memory_of(directory: str, worker: int) -> MemoryTier | None:
     except OSError as error:
         get_logger().warning("no snapshots are kept in shared memory: %s", error)
         return None
-
-
-def _bytes_of(part: Part) -> memoryview:
-    index = index_of(part)
-    buffer = memoryview(bytearray(size_of_values(part.values) + len(index)))
-    write_part(part, buffer, index)
-    return buffer

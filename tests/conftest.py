@@ -17,12 +17,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 import tfdist
 
 # TensorFlow uses the kernels of oneDNN by default only on CPUs that have certain instructions. The tests use them on
 # every CPU, since one of the defects that they look for is one of these kernels.
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
+
+# An example may take long on a busy machine.
+settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("tests")
 
 # Far more time than any child process needs, so that only a hang reaches the limit and fails the test.
 DEADLINE_SECONDS = 300.0

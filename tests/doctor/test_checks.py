@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
+import types
 
 import pytest
 
@@ -13,6 +14,7 @@ from tfdist.doctor import cgroup
 from tfdist.doctor.checks import (
     clock,
     directory,
+    disk,
     gpu,
     memory,
     names,
@@ -366,3 +368,13 @@ def test_tensorflow_is_asked_only_if_there_is_a_gpu(tmp_path, monkeypatch):
     assert gpu.gather(deadline=time.monotonic() + 60).used_by_tensorflow == 1
     monkeypatch.setattr(gpu, "_PROGRAM", "raise SystemExit('libcudnn is missing')")
     assert gpu.gather(deadline=time.monotonic() + 60).tensorflow_error == "libcudnn is missing"
+
+
+# ---- disk ----
+
+
+@pytest.mark.parametrize(("total", "free", "files"), [(0, 0, None), (10, -1, None), (1000, 7, 7)])
+def test_a_file_system_that_does_not_count_files_has_no_number_of_them(total, free, files, monkeypatch):
+    found = types.SimpleNamespace(f_files=total, f_favail=free, f_bavail=3, f_frsize=100)
+    monkeypatch.setattr(disk.os, "statvfs", lambda path: found)
+    assert disk.room_of("x") == disk.Room(path="x", free=300, files=files)

@@ -132,11 +132,12 @@ def repeated(x: np.ndarray, y: np.ndarray) -> tf.data.Dataset:
     return tf.data.Dataset.from_tensor_slices((x, y)).shuffle(64, seed=3).repeat().batch(BATCH)
 
 
-@pytest.mark.parametrize("dataset", [None, shuffled])
+@pytest.mark.parametrize("dataset", [pytest.param(None, marks=pytest.mark.full), shuffled])
 def test_interruptions_in_the_middle_of_epochs(strategy, dataset, tmp_path):
     check(strategy, tmp_path / "run", at=[{"train": 5}, {"train": 9}, {"train": 1}], dataset=dataset)
 
 
+@pytest.mark.full
 def test_data_without_an_end(strategy, tmp_path):
     options = {"dataset": repeated, "steps_per_epoch": 7}
     check(strategy, tmp_path / "run", at=[{"train": 5}, {"train": 9}], **options)
@@ -152,14 +153,14 @@ def of_unknown_size(x: np.ndarray, y: np.ndarray) -> tf.data.Dataset:
     return shuffled(x, y).filter(lambda x, y: True)
 
 
-@pytest.mark.parametrize("at", [7, 8])
+@pytest.mark.parametrize("at", [7, pytest.param(8, marks=pytest.mark.full)])
 def test_data_of_unknown_size(strategy, at, tmp_path):
     # A snapshot after step 7 is at the end of an epoch whose size Keras does not know yet.
     options = {"dataset": of_unknown_size}
     check(strategy, tmp_path / "run", at=[{"train": at}, {"train": 1}], resume={"every_steps": at - 1}, **options)
 
 
-@pytest.mark.parametrize("use_ema", [False, True])
+@pytest.mark.parametrize("use_ema", [pytest.param(False, marks=pytest.mark.full), True])
 def test_an_interruption_of_what_ends_the_training(strategy, use_ema, tmp_path):
     # The moving averages replace the weights before on_train_end, EarlyStopping restores the best weights in it.
     def callbacks() -> list[Any]:
@@ -181,7 +182,9 @@ class StopAfter(keras.callbacks.Callback):
         self.model.stop_training = self.made == self.steps
 
 
-@pytest.mark.parametrize("at", [[{"epoch": 2}], [{"end": 1}], [{"test": 3}]])
+@pytest.mark.parametrize(
+    "at", [[{"epoch": 2}], *(pytest.param(at, marks=pytest.mark.full) for at in ([{"end": 1}], [{"test": 3}]))]
+)
 def test_a_fit_that_a_callback_ends_within_an_epoch_makes_the_end_of_this_epoch(strategy, at, tmp_path):
     x, y = data()
     options = {"validation_data": (x[:32], y[:32]), "extra": lambda: [StopAfter(10)]}
@@ -219,7 +222,9 @@ def cached(x: np.ndarray, y: np.ndarray) -> tf.data.Dataset:
     return tf.data.Dataset.from_tensor_slices((x, y)).shuffle(64, seed=3).cache().batch(BATCH)
 
 
-@pytest.mark.parametrize("dataset", [Rows, drawn_by_a_generator, cached])
+@pytest.mark.parametrize(
+    "dataset", [Rows, *(pytest.param(one, marks=pytest.mark.full) for one in (drawn_by_a_generator, cached))]
+)
 def test_data_whose_epochs_depend_on_the_epochs_before(strategy, dataset, tmp_path):
     check(strategy, tmp_path / "run", at=[{"train": 9}, {"train": 9}], dataset=dataset)
 
@@ -264,12 +269,19 @@ def test_shared_memory_that_is_full_keeps_the_snapshots_before(tmp_path, monkeyp
     assert found == expected
 
 
+@pytest.mark.full
 def test_several_steps_for_each_execution(strategy, tmp_path):
     compiled = {"steps_per_execution": 2}
     check(strategy, tmp_path / "run", at=[{"train": 3}, {"train": 4}], compiled=compiled)
 
 
-@pytest.mark.parametrize("at", [[{"train": 7}], [{"train": 8}], [{"train": 14}, {"train": 1}]])
+@pytest.mark.parametrize(
+    "at",
+    [
+        [{"train": 7}],
+        *(pytest.param(at, marks=pytest.mark.full) for at in ([{"train": 8}], [{"train": 14}, {"train": 1}])),
+    ],
+)
 def test_a_learning_rate_that_callbacks_set_at_each_epoch(strategy, at, tmp_path):
     def callbacks() -> list[Any]:
         return [
@@ -280,6 +292,7 @@ def test_a_learning_rate_that_callbacks_set_at_each_epoch(strategy, at, tmp_path
     check(strategy, tmp_path / "run", at=at, extra=callbacks, resume={"every_steps": 7})
 
 
+@pytest.mark.full
 def test_the_rows_of_a_csv_logger(tmp_path):
     strategy, rows = tfdist.create_strategy("one_device"), []
     for name, at in (("expected", []), ("found", [{"train": 9}, {"train": 9}])):
@@ -316,6 +329,7 @@ def test_a_second_fit_has_snapshots_of_its_own(strategy, tmp_path):
     assert two_fits(None, auto=True) == expected
 
 
+@pytest.mark.full
 def test_another_number_of_replicas_reads_the_same_records(tmp_path):
     strategies = [tfdist.create_strategy("mirrored", devices=2), tfdist.create_strategy("one_device")]
     model, _ = fit(strategies[1], depends_on_replicas=False)
@@ -349,6 +363,7 @@ def test_backup_and_restore_beside_it_is_refused(tmp_path):
         fit(tfdist.create_strategy("one_device"), other, AutoResume(str(tmp_path / "run")))
 
 
+@pytest.mark.full
 def test_the_callback_chooses_its_intervals_by_their_cost(strategy, tmp_path, caplog):
     check(strategy, tmp_path / "run", at=[{"train": 12}], resume={"every_steps": None})
     assert "a snapshot every" in caplog.text

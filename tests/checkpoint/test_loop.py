@@ -28,7 +28,7 @@ def four_devices(four_cpus, no_surroundings):
         keras.backend.experimental.enable_tf_random_generator()
 
 
-@pytest.fixture(params=["one_device", "mirrored"])
+@pytest.fixture(params=[pytest.param("one_device", marks=pytest.mark.full), "mirrored"])
 def strategy(request):
     return tfdist.create_strategy(request.param, **({"devices": 2} if request.param == "mirrored" else {}))
 
@@ -102,7 +102,11 @@ def train(strategy: tf.distribute.Strategy, dataset: Any, options: dict, *, dire
 
 @pytest.mark.parametrize(
     ("make", "options"),
-    [(ending, {}), (repeating, {"steps_per_epoch": 7}), (of_files, {"steps_per_epoch": 7})],
+    [
+        (ending, {}),
+        pytest.param(repeating, {"steps_per_epoch": 7}, marks=pytest.mark.full),
+        (of_files, {"steps_per_epoch": 7}),
+    ],
 )
 def test_an_interrupted_loop_ends_with_the_same_bits(make, options, strategy, tmp_path):
     def again() -> Any:

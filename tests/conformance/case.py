@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import importlib
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -147,27 +148,25 @@ def all_cases() -> dict[str, Case]:
     return dict(sorted(_cases.items(), key=lambda item: (GROUPS.index(item[1].group), order[item[0]])))
 
 
-# CI runs every row on two workers. On each other topology it runs the groups in which this topology differs from the
-# others: the replicas of a process are threads, CentralStorage has one copy of the variables, parameter servers have a
-# loop of their own, and one device of tfdist differs from one device of Keras. The cells of DistributedOptimizer, whose
-# names end with a compression, are described below.
-CORE_GROUPS = {
-    "OneDevice": ("data_in", "callbacks", "saving"),
-    "Mirrored 2": ("uneven_data", "gradient_rules", "execution", "layers", "own_losses", "several_networks"),
+# CI runs every row on two workers. On each other topology it runs groups in which this topology differs from the rest:
+# the replicas of a process are threads, CentralStorage has one copy of the variables, and parameter servers have a loop
+# of their own. The cells of DistributedOptimizer, whose names end with a compression, are described below.
+_CORE_GROUPS = {
+    "OneDevice": ("saving",),
+    "Mirrored 2": ("uneven_data", "gradient_rules", "layers", "own_losses"),
     "MultiWorkerMirrored 2x1": GROUPS,
-    "MultiWorkerMirrored 2x2": ("uneven_data", "layers"),
-    "CentralStorage 2": ("gradient_rules", "execution", "reading_out"),
-    "ParameterServer 1": (
-        "data_in",
-        "uneven_data",
-        "gradient_rules",
-        "execution",
-        "reading_out",
-        "callbacks",
-        "saving",
-    ),
+    "MultiWorkerMirrored 2x2": ("uneven_data",),
+    "CentralStorage 2": ("execution",),
+    "ParameterServer 1": ("data_in", "gradient_rules", "execution", "saving"),
     "ParameterServer 2": GROUPS,
 }
+# With tf_keras, CI runs the groups that depend on the loops and the optimizers of Keras.
+_CORE_GROUPS_OF_TF_KERAS = {
+    "MultiWorkerMirrored 2x1": ("uneven_data", "gradient_rules", "layers", *OWN_GROUPS[:3]),
+    "ParameterServer 1": ("execution",),
+}
+IS_TF_KERAS = os.environ.get("TF_USE_LEGACY_KERAS") == "1"
+CORE_GROUPS = _CORE_GROUPS_OF_TF_KERAS if IS_TF_KERAS else _CORE_GROUPS
 
 
 def is_core(topology: Topology, case: Case) -> bool:
@@ -183,7 +182,7 @@ COMPRESSIONS = {"MultiWorkerMirrored 2x1": ("none", "fp16"), "Mirrored 2": ("non
 
 def is_distributed_core(topology: Topology, case: Case) -> bool:
     """Returns whether CI runs a cell of DistributedOptimizer."""
-    return topology.workers > 1 and (case.name.endswith("-none") or case.group == "gradient_rules")
+    return topology.workers > 1 and case.name.endswith("-none") and not (IS_TF_KERAS and case.group != "gradient_rules")
 
 
 # The groups about gradients, which DistributedOptimizer handles with code of its own.

@@ -63,7 +63,7 @@ def config(ports, task_type, index, **counts):
     return {"TF_CONFIG": json.dumps({"cluster": jobs, "task": {"type": task_type, "index": index}})}
 
 
-@pytest.mark.parametrize("vanished", [0, 1])
+@pytest.mark.parametrize("vanished", [pytest.param(0, marks=pytest.mark.full), 1])
 def test_a_worker_that_vanishes_after_its_answer_is_named(children, free_ports, vanished):
     ports = free_ports(2)
     other = 1 - vanished

@@ -14,7 +14,7 @@ BROKEN = ["-m", "tfdist.train", "--model=mlp", "--optimizer=sgd", "--learning_ra
 SENTENCE = "tfdist train: expected a finite loss, received nan in a step from 1 to 10 of epoch 1; lower --learning_rate"
 
 
-@pytest.mark.parametrize("goes_on", [False, True], ids=["ends", "goes_on"])
+@pytest.mark.parametrize("goes_on", [False, pytest.param(True, marks=pytest.mark.full)], ids=["ends", "goes_on"])
 def test_training_ends_with_an_error_and_without_a_checkpoint(goes_on: bool, tmp_path: Path) -> None:
     flag = ["--nostop_on_nonfinite_loss"] if goes_on else []
     command = [sys.executable, *BROKEN, f"--data_dir={tmp_path}/data", *flag]

@@ -36,7 +36,7 @@ print(f"accuracy {accuracy:.4f}, iterations {int(model.optimizer.iterations.nump
 @pytest.mark.parametrize(
     "strategy",
     [
-        pytest.param(name, marks=pytest.mark.full if name in ("one_device", "central_storage") else ())
+        pytest.param(name, marks=pytest.mark.full if name in ("one_device", "mirrored", "central_storage") else ())
         for name in STRATEGIES
     ],
 )
@@ -84,7 +84,10 @@ def test_an_evaluator_evaluates_the_final_model(tmp_path: Path) -> None:
     [
         ["--model=mlp", "--optimizer=sgd", "--learning_rate=0.05", "--precision=mixed_bfloat16"],
         ["--sync_batch_norm", "--strategy=mirrored", "--devices=2"],
-        ["--data=synthetic", "--image_shape=32,32,3", "--num_classes=4", "--model=resnet50", "--steps_per_epoch=2"],
+        pytest.param(
+            ["--data=synthetic", "--image_shape=32,32,3", "--num_classes=4", "--model=resnet50", "--steps_per_epoch=2"],
+            marks=pytest.mark.full,
+        ),
     ],
     ids=["mlp-sgd-bfloat16", "sync_batch_norm", "resnet50"],
 )
@@ -111,7 +114,7 @@ def test_a_model_of_the_user_that_is_built_without_an_input_layer_trains(tmp_pat
 
 
 def test_two_workers_with_compressed_gradients_end_with_the_same_weights(tmp_path: Path) -> None:
-    flags = ["--model=mlp", "--epochs=3", "--compression=topk:0.05", "--backward_passes_per_step=2"]
+    flags = ["--model=mlp", "--epochs=1", "--compression=topk:0.05", "--backward_passes_per_step=2"]
     ended = launch(
         "--workers",
         "2",

@@ -22,13 +22,13 @@ from tfdist.input import distribute_files
     ("name", "options"),
     [
         ("one_device", {}),
-        ("mirrored", {"devices": 2}),
+        pytest.param("mirrored", {"devices": 2}, marks=pytest.mark.full),
         ("mirrored", {"devices": 4}),
-        ("central_storage", {"devices": 2}),
+        pytest.param("central_storage", {"devices": 2}, marks=pytest.mark.full),
         ("multi_worker_mirrored", {}),
     ],
 )
-@pytest.mark.parametrize("count", [1, 3, 8, 11, 13, 16])
+@pytest.mark.parametrize("count", [3, 11, 16, *(pytest.param(count, marks=pytest.mark.full) for count in (1, 8, 13))])
 def test_each_record_comes_once_and_a_batch_has_one_record_of_each_shard(name, options, count, write):
     strategy = create_strategy(name, **options)
     dataset = distribute_files(
@@ -55,8 +55,11 @@ def test_all_parts_of_a_structure_are_split_in_the_same_way(write):
     assert values(strategy.experimental_local_results(y)) == [[0], [-1, -2]]
 
 
-@pytest.mark.parametrize(("pipelines", "replicas"), [(1, 1), (2, 2), (3, 3), (2, 4), (3, 6)])
-@pytest.mark.parametrize("count", [1, 12, 17, 29])
+@pytest.mark.parametrize(
+    ("pipelines", "replicas"),
+    [(2, 4), (3, 3), *(pytest.param(*one, marks=pytest.mark.full) for one in ((1, 1), (2, 2), (3, 6)))],
+)
+@pytest.mark.parametrize("count", [1, 17, *(pytest.param(count, marks=pytest.mark.full) for count in (12, 29))])
 def test_pipelines_have_equally_many_batches_and_each_record_is_in_one(pipelines, replicas, count, write):
     files = write(count, num_shards=2)
     dataset_fn = distribute_files(Pipelines(replicas), files, parse_fn=number, global_batch_size=12, training=False)

@@ -8,8 +8,15 @@ from tests.input.pipelines import Pipelines, contexts, flat, global_batches, num
 from tfdist.input import InputState, distribute_files
 
 
-@pytest.mark.parametrize("policy", ["files", "records"])
-@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize(
+    ("training", "policy"),
+    [
+        pytest.param(True, "files", marks=pytest.mark.full),
+        pytest.param(False, "files", marks=pytest.mark.full),
+        pytest.param(False, "records", marks=pytest.mark.full),
+        (True, "records"),
+    ],
+)
 def test_global_batches_are_the_same_on_1_2_4_and_8_pipelines(policy, training, unequal):
     def read(pipelines, **more):
         options = {"global_batch_size": 16, "policy": policy, "training": training}
@@ -22,7 +29,7 @@ def test_global_batches_are_the_same_on_1_2_4_and_8_pipelines(policy, training, 
     assert [sorted(batch) for batch in read(2, local=2)] == [sorted(batch) for batch in expected]
 
 
-@pytest.mark.parametrize("policy", ["files", "records"])
+@pytest.mark.parametrize("policy", ["files", pytest.param("records", marks=pytest.mark.full)])
 def test_a_start_at_any_step_on_any_cluster_continues_an_uninterrupted_run(policy, unequal):
     options = {"global_batch_size": 16, "policy": policy}
     steps = distribute_files(Pipelines(1), unequal, parse_fn=number, **options).steps_per_epoch

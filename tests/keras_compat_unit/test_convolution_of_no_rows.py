@@ -49,7 +49,7 @@ def result(children, *arguments):
     return json.loads(finished.out.split("RESULT ")[1])
 
 
-@pytest.mark.parametrize("name", ["mirrored", "central_storage"])
+@pytest.mark.parametrize("name", ["mirrored", pytest.param("central_storage", marks=pytest.mark.full)])
 def test_training_with_a_replica_without_rows_equals_one_device(name, children):
     (expected, answer), (found, again) = (result(children, *one) for one in (("one_device", "1"), (name, "2")))
     for one, other in zip(expected, found, strict=True):

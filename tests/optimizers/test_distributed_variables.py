@@ -124,7 +124,7 @@ with strategy.scope():
 PROGRAM = PASSES + SETS
 
 
-@pytest.fixture(scope="module", params=[1, 2], ids=["mirrored", "workers"])
+@pytest.fixture(scope="module", params=[pytest.param(1, marks=pytest.mark.full), 2], ids=["mirrored", "workers"])
 def each(request, module_children, tmp_path_factory):
     """What each process said, on two replicas of one process and on two workers."""
     return on_two_replicas(module_children, PROGRAM, tmp_path_factory.mktemp("each"), workers=request.param)

@@ -137,9 +137,8 @@ def check_a_preempted_training(trained, ended, directory, *options: str, during:
 @pytest.mark.parametrize(
     ("during", "after"),
     [
-        ("test", 3),
-        *(pytest.param(*case, marks=pytest.mark.full) for case in [("train", 9), ("train begin", 8), ("epoch end", 2)]),
-        pytest.param("trace", 1, marks=pytest.mark.full),
+        pytest.param(*case, marks=pytest.mark.full)
+        for case in [("test", 3), ("train", 9), ("train begin", 8), ("epoch end", 2), ("trace", 1)]
     ],
 )
 def test_a_signal_loses_no_step(during, after, trained, ended, tmp_path):

@@ -105,7 +105,7 @@ def train(strategy: tf.distribute.Strategy, dataset: Any, options: dict, *, dire
     [
         (ending, {}),
         pytest.param(repeating, {"steps_per_epoch": 7}, marks=pytest.mark.full),
-        (of_files, {"steps_per_epoch": 7}),
+        pytest.param(of_files, {"steps_per_epoch": 7}, marks=pytest.mark.full),
     ],
 )
 def test_an_interrupted_loop_ends_with_the_same_bits(make, options, strategy, tmp_path):

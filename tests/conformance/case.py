@@ -148,16 +148,16 @@ def all_cases() -> dict[str, Case]:
     return dict(sorted(_cases.items(), key=lambda item: (GROUPS.index(item[1].group), order[item[0]])))
 
 
-# CI runs every row on two workers. On each other topology it runs groups in which this topology differs from the rest:
-# the replicas of a process are threads, CentralStorage has one copy of the variables, and parameter servers have a loop
-# of their own. The cells of DistributedOptimizer, whose names end with a compression, are described below.
+# CI runs every row on several replicas at least once: what depends on a sum over replicas on two workers, and the other
+# groups where they differ most, since the replicas of a process are threads that share its callbacks, and parameter
+# servers have a loop of their own. The cells of DistributedOptimizer, whose names end with a compression, are described
+# below.
 _CORE_GROUPS = {
-    "OneDevice": ("saving",),
-    "Mirrored 2": ("uneven_data", "gradient_rules", "layers", "own_losses"),
-    "MultiWorkerMirrored 2x1": GROUPS,
+    "Mirrored 2": ("gradient_rules", "reading_out", "callbacks"),
+    "MultiWorkerMirrored 2x1": ("uneven_data", "gradient_rules", "precision", "layers", *OWN_GROUPS, "saving"),
     "MultiWorkerMirrored 2x2": ("uneven_data",),
     "CentralStorage 2": ("execution",),
-    "ParameterServer 1": ("data_in", "gradient_rules", "execution", "saving"),
+    "ParameterServer 1": ("data_in", "execution", "saving"),
     "ParameterServer 2": GROUPS,
 }
 # With tf_keras, CI runs the groups that depend on the loops and the optimizers of Keras.

@@ -22,9 +22,8 @@ from tests.processes import launch, run
 FOLDER = Path(__file__).parent / "public_programs"
 PROGRAMS = sorted(path.stem for path in FOLDER.glob("*.py") if path.stem not in ("__init__", "__main__", "common"))
 
-# With tf_keras, CI runs the programs whose losses take a way of their own through Keras 2.
-IS_TF_KERAS = os.environ.get("TF_USE_LEGACY_KERAS") == "1"
-OWN_WAYS = (
+# CI runs the programs whose losses take a way of their own through Keras.
+CORE = (
     "actor_critic",
     "ctc_endpoint",
     "divides_itself",
@@ -36,9 +35,7 @@ OWN_WAYS = (
     "vae",
     "wgan_gp",
 )
-CORE_PROGRAMS = [
-    pytest.param(name, marks=pytest.mark.full if IS_TF_KERAS and name not in OWN_WAYS else ()) for name in PROGRAMS
-]
+MARKED_PROGRAMS = [pytest.param(name, marks=() if name in CORE else pytest.mark.full) for name in PROGRAMS]
 
 # The number of processes of each topology.
 TOPOLOGIES = {"mirrored": 1, "two_workers": 2}
@@ -119,7 +116,7 @@ def first_and_last_losses(result: dict[str, Any]) -> list[tuple[Any, Any]]:
     return [(curve[0], curve[-1]) for name, curve in curves.items() if "loss" in name and len(curve) > 1]
 
 
-@pytest.mark.parametrize("program", CORE_PROGRAMS)
+@pytest.mark.parametrize("program", MARKED_PROGRAMS)
 def test_a_program_trains_on_one_device(program: str, programs: Programs) -> None:
     (result,) = programs.results(ONE_DEVICE, program)
     assert all(math.isfinite(number) for number in numbers_of(result))
@@ -129,7 +126,10 @@ def test_a_program_trains_on_one_device(program: str, programs: Programs) -> Non
 
 
 # In CI, Keras 3 runs the programs on two workers, and tf_keras on two replicas of one process.
-@pytest.mark.parametrize("program", CORE_PROGRAMS)
+IS_TF_KERAS = os.environ.get("TF_USE_LEGACY_KERAS") == "1"
+
+
+@pytest.mark.parametrize("program", MARKED_PROGRAMS)
 @pytest.mark.parametrize(
     "topology",
     [pytest.param(name, marks=pytest.mark.full if (name == "mirrored") != IS_TF_KERAS else ()) for name in TOPOLOGIES],

@@ -35,10 +35,7 @@ print(f"accuracy {accuracy:.4f}, iterations {int(model.optimizer.iterations.nump
 
 @pytest.mark.parametrize(
     "strategy",
-    [
-        pytest.param(name, marks=pytest.mark.full if name in ("one_device", "mirrored", "central_storage") else ())
-        for name in STRATEGIES
-    ],
+    [pytest.param(name, marks=pytest.mark.full if name != "multi_worker_mirrored" else ()) for name in STRATEGIES],
 )
 def test_digits_are_learned_and_the_saved_model_is_the_one_that_was_evaluated(strategy: str, tmp_path: Path) -> None:
     arguments, flags, least = STRATEGIES[strategy]

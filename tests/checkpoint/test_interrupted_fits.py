@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 import errno
 import hashlib
+import time
 from typing import Any
 
 import numpy as np
@@ -361,6 +362,34 @@ def test_backup_and_restore_beside_it_is_refused(tmp_path):
     other = keras.callbacks.BackupAndRestore(str(tmp_path / "other"))
     with pytest.raises(ValueError, match="expected no BackupAndRestore beside AutoResume"):
         fit(tfdist.create_strategy("one_device"), other, AutoResume(str(tmp_path / "run")))
+
+
+def test_a_second_auto_resume_is_refused(tmp_path):
+    both = [AutoResume(str(tmp_path / name)) for name in ("run", "other")]
+    with pytest.raises(ValueError, match="expected one AutoResume in the callbacks of a fit, received several"):
+        fit(tfdist.create_strategy("one_device"), *both)
+
+
+def test_the_last_snapshot_is_in_memory_while_the_one_before_is_written(tmp_path, monkeypatch):
+    # A process that is killed in its grace period loses no step if shared memory has the last one.
+    store, keep_in_memory = DiskTier.write, MemoryTier.write
+    last, in_memory, seen = EPOCHS * 7, [], []
+
+    def slow(self: DiskTier, step: int, parts: Any, **options: Any) -> Any:
+        end = time.monotonic() + 60
+        while step < last and last not in in_memory and time.monotonic() < end:
+            time.sleep(0.01)
+        seen.append((step, last in in_memory))
+        return store(self, step, parts, **options)
+
+    def remember(self: MemoryTier, part: Any) -> None:
+        keep_in_memory(self, part)
+        in_memory.append(part.step)
+
+    monkeypatch.setattr(DiskTier, "write", slow)
+    monkeypatch.setattr(MemoryTier, "write", remember)
+    fit(tfdist.create_strategy("one_device"), AutoResume(str(tmp_path / "run"), every_steps=3))
+    assert seen == [(3, True), (last, True)]
 
 
 @pytest.mark.full

@@ -203,6 +203,18 @@ def test_a_signal_to_the_launcher_ends_an_elastic_run(launcher: Launcher) -> Non
     assert not (launcher.place / "worker-0-1").exists()
 
 
+def test_a_second_elastic_run_in_one_directory_is_refused_while_the_first_goes_on(tmp_path: Path) -> None:
+    elastic = Elastic(least=1, most=2)
+    with (
+        ScaleRequests(tmp_path, elastic),
+        pytest.raises(
+            ValueError, match="expected --log-dir to be a directory that no other elastic run uses, received"
+        ),
+    ):
+        ScaleRequests(tmp_path, elastic)
+    ScaleRequests(tmp_path, elastic).close()
+
+
 def test_requests_are_refused_where_no_elastic_run_goes_on(tmp_path: Path) -> None:
     for folder in (tmp_path, tmp_path / "missing"):
         with pytest.raises(ValueError, match=r"^expected --log-dir to be that of a run with --elastic that goes on, "):

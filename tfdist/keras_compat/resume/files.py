@@ -7,6 +7,7 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
+from tfdist.keras_compat.resume.callbacks import LastCallback
 from tfdist.keras_compat.version import keras
 
 
@@ -48,6 +49,11 @@ def refuse_other_resumers(callbacks: Sequence[Any]) -> None:
         ValueError: if there is one.
     """
     for callback in callbacks:
+        if isinstance(callback, LastCallback):
+            raise ValueError(
+                "expected one AutoResume in the callbacks of a fit, received several; keep one of them, since each "
+                "restores the whole fit."
+            )
         if isinstance(callback, keras().callbacks.BackupAndRestore):
             raise ValueError(
                 "expected no BackupAndRestore beside AutoResume, received both; leave BackupAndRestore out, since "

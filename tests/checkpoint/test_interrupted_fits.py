@@ -20,6 +20,7 @@ from tfdist.checkpoint import AutoResume, fits
 from tfdist.checkpoint.disk import DiskTier
 from tfdist.checkpoint.following import SnapshotFollower
 from tfdist.checkpoint.memory import MemoryTier, folder_of
+from tfdist.checkpoint.writer import BackgroundWriter
 from tfdist.keras_compat import keras_in_use
 
 keras = tf.keras
@@ -390,6 +391,30 @@ def test_the_last_snapshot_is_in_memory_while_the_one_before_is_written(tmp_path
     monkeypatch.setattr(MemoryTier, "write", remember)
     fit(tfdist.create_strategy("one_device"), AutoResume(str(tmp_path / "run"), every_steps=3))
     assert seen == [(3, True), (last, True)]
+
+
+def test_a_first_write_that_costs_much_is_the_last_one_before_the_end(tmp_path, monkeypatch):
+    store, steps = DiskTier.write, []
+
+    class Waits(keras.callbacks.Callback):
+        def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+            # The first snapshot, after ten steps, is on the disk before the second one is due.
+            if self.model.optimizer.iterations.numpy() == 15:
+                end = time.monotonic() + 60
+                while not steps and time.monotonic() < end:
+                    time.sleep(0.01)
+                time.sleep(0.5)
+
+    def count(self: DiskTier, step: int, parts: Any, **options: Any) -> Any:
+        written = store(self, step, parts, **options)
+        steps.append(step)
+        return written
+
+    monkeypatch.setattr(DiskTier, "write", count)
+    measured = property(lambda self: 1000.0 if steps else 0.0, lambda self, seconds: None)
+    monkeypatch.setattr(BackgroundWriter, "processor_seconds", measured, raising=False)
+    fit(tfdist.create_strategy("one_device"), Waits(), AutoResume(str(tmp_path / "run")), epochs=10)
+    assert steps == [10, 70]
 
 
 @pytest.mark.full

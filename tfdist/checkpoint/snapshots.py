@@ -130,9 +130,12 @@ class Snapshots:
             Whether the part is on the disk, the same on all workers; only known with `on_disk`.
         """
         begun = time.perf_counter()
+        self._pace.write_took(self._writer.processor_seconds)
         costs = dataclasses.astuple(self._pace.costs)
         rows, others = gather(self._strategy, [not self._writer.is_busy, *costs], part.values, to="take a snapshot")
         exchanged = time.perf_counter()
+        # Before it is decided whether this part is written: the part before may have been the first to be measured.
+        choice = self._pace.decide([Costs(*row[1:]) for row in rows])
         values = {**part.values, **others}
         notes = {
             **part.notes,
@@ -152,8 +155,6 @@ class Snapshots:
         self._pace.taken(part.step, on_disk=is_due)
         self._pace.wait_took(exchanged - begun)
         self._pace.copy_took(time.perf_counter() - exchanged)
-        self._pace.write_took(self._writer.processor_seconds)
-        choice = self._pace.decide([Costs(*row[1:]) for row in rows])
         if choice is not None and self._worker == 0:
             get_logger().info("%s", choice)
         return on_disk and self.settle()

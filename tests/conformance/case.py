@@ -154,10 +154,18 @@ def all_cases() -> dict[str, Case]:
 # below.
 _CORE_GROUPS = {
     "Mirrored 2": ("gradient_rules", "reading_out", "callbacks"),
-    "MultiWorkerMirrored 2x1": ("uneven_data", "gradient_rules", "precision", "layers", *OWN_GROUPS, "saving"),
+    "MultiWorkerMirrored 2x1": (
+        "data_in",
+        "uneven_data",
+        "gradient_rules",
+        "precision",
+        "layers",
+        *OWN_GROUPS,
+        "saving",
+    ),
     "MultiWorkerMirrored 2x2": ("uneven_data",),
     "CentralStorage 2": ("execution",),
-    "ParameterServer 1": ("data_in", "execution", "saving"),
+    "ParameterServer 1": ("execution", "saving"),
     "ParameterServer 2": GROUPS,
 }
 # With tf_keras, CI runs the groups that depend on the loops and the optimizers of Keras.

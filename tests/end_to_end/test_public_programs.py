@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from tests.conformance.case import IS_TF_KERAS
 from tests.conformance.compare import error_of
 from tests.processes import launch, run
 
@@ -126,9 +126,6 @@ def test_a_program_trains_on_one_device(program: str, programs: Programs) -> Non
 
 
 # In CI, Keras 3 runs the programs on two workers, and tf_keras on two replicas of one process.
-IS_TF_KERAS = os.environ.get("TF_USE_LEGACY_KERAS") == "1"
-
-
 @pytest.mark.parametrize("program", MARKED_PROGRAMS)
 @pytest.mark.parametrize(
     "topology",

@@ -2,8 +2,8 @@
 
 The average fails under a strategy with one device per worker (keras-team/keras#20585), for strings, and if the batches
 of the replicas differ in size (keras-team/keras#19246). The mend takes shapes and dtypes from the dataset's own
-specification, so that no batch is read. If the rank is not in the specification, the batch of the first replica is
-read.
+specification, so that no batch is read, and a dataset that is shuffled anew in each epoch has the order that it has
+without a strategy. If the rank is not in the specification, the batch of the first replica is read.
 
 Source: `_maybe_symbolic_build` in Keras 3's TensorFlow trainer; upstream issue keras-team/keras#20585.
 """
@@ -69,12 +69,13 @@ def _apply() -> None:
 MEND = Mend(
     name="symbolic_build_averages_data",
     issue="keras-team/keras#20585",
-    strategies=("mirrored", "multi_worker_mirrored", "parameter_server", "central_storage", "tpu"),
+    # On one device the build would read the data once, after which `shuffle` gives another order than without strategy.
+    strategies=("one_device", "mirrored", "multi_worker_mirrored", "parameter_server", "central_storage", "tpu"),
     keras=("keras3",),
     versions=((3, 15), (3, 15)),
     defect_present=_defect_present,
     apply=_apply,
     defect="building a model averages input data over replicas: `fit` fails with one device per worker, and with "
-    "strings",
+    "strings; on one device it reads the data once, so that `shuffle` gives another order",
     rows=("strings through a lookup layer", "arrays", "tf.data, finite"),
 )

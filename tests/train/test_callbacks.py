@@ -7,7 +7,7 @@ import zipfile
 import numpy as np
 import pytest
 
-from tfdist.keras_compat.resume.callbacks import plain_state, set_plain_state
+from tfdist.keras_compat.resume.attributes import plain_state, set_plain_state
 from tfdist.keras_compat.version import keras
 from tfdist.train import callbacks
 from tfdist.train.callbacks import ChiefCheckpoint, StepTimer, StopIfNotFinite, TrainingNotFiniteError

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tfdist.checkpoint.part import Part
 from tfdist.checkpoint.trained_variables import TrainedVariables
-from tfdist.keras_compat.resume.callbacks import plain_state, set_plain_state
+from tfdist.keras_compat.resume.attributes import plain_state, set_plain_state
 from tfdist.keras_compat.resume.files import go_on_with_file, position_of_file
 from tfdist.keras_compat.resume.variables import build_optimizer, training_variables
 

@@ -1,4 +1,4 @@
-"""Calls a callback before or after all other callbacks of a fit, and reads and sets the plain values of the others.
+"""Calls a callback before or after all other callbacks of a fit.
 
 AutoResume has to see what the other callbacks have done at the end of a step or an epoch, and to prepare the files of
 the others before they open them. Keras calls callbacks in the order of the user's list.
@@ -7,17 +7,10 @@ the others before they open them. Keras calls callbacks in the order of the user
 from __future__ import annotations
 
 import functools
-import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from tfdist.keras_compat.version import keras
-
-# Attributes that Keras sets when fit begins.
-_OF_KERAS = {"params", "model", "_model", "validation_data", "_chief_worker_only", "_supports_tf_logs"}
-_ARRAY = "array"
 
 
 class LastCallback(keras().callbacks.Callback):  # type: ignore[misc]
@@ -107,83 +100,3 @@ def _followed_by(stock: Callable, call: Callable[[LastCallback, Any], None]) -> 
             call(last, args[0] if args else None)
 
     return method
-
-
-def plain_state(
-    callback: Any, arrays: dict[str, np.ndarray], prefix: str, *, since: Mapping[str, Any] | None = None
-) -> dict[str, Any]:
-    """Returns the attributes of a callback that JSON can hold; arrays become entries of `arrays`.
-
-    Args:
-        callback: a callback of Keras or of the user.
-        arrays: receives the arrays by name.
-        prefix: beginning of the names of the arrays.
-        since: a former result. Attributes that have not changed since are left out, so that the options that the
-            program gives to a callback stay in force when the program changes them.
-    """
-    found: dict[str, Any] = {}
-    for name, value in vars(callback).items():
-        if name in _OF_KERAS:
-            continue
-        own: dict[str, np.ndarray] = {}
-        try:
-            packed = _packed(value, own, f"{prefix}/{name}")
-        except TypeError:
-            # Files, models and functions are made anew by the program.
-            continue
-        if own or since is None or since.get(name, found) != packed:
-            found[name] = packed
-            arrays.update(own)
-    return found
-
-
-def set_plain_state(callback: Any, state: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
-    """Sets the attributes of a callback to the values that plain_state has returned.
-
-    Args:
-        callback: a callback of the same class.
-        state: what plain_state returned.
-        arrays: the arrays by name.
-    """
-    for name, value in state.items():
-        setattr(callback, name, _unpacked(value, arrays))
-
-
-def _packed(value: Any, arrays: dict[str, np.ndarray], name: str) -> Any:
-    if value is None or isinstance(value, (bool, int, float, str)):
-        return value
-    if isinstance(value, (np.ndarray, np.generic)) and not value.dtype.hasobject:
-        arrays[name] = np.array(value)
-        return {_ARRAY: name, "is_scalar": isinstance(value, np.generic)}
-    if isinstance(value, (list, tuple)):
-        packed = [_packed(one, arrays, f"{name}/{i}") for i, one in enumerate(value)]
-        return {"tuple": packed} if isinstance(value, tuple) else packed
-    if isinstance(value, dict) and all(isinstance(key, (str, int)) for key in value):
-        return {"dict": [[key, _packed(one, arrays, f"{name}/{key}")] for key, one in value.items()]}
-    if callable(value) and _named(getattr(value, "__module__", ""), getattr(value, "__qualname__", "")) is value:
-        # Keras 3 chooses the comparison of EarlyStopping and others at the end of the first epoch.
-        return {"function": [value.__module__, value.__qualname__]}
-    raise TypeError
-
-
-def _named(module: str, name: str) -> Any:
-    """Returns a function or class of a module; None if the module has none of this name."""
-    found: Any = sys.modules.get(module)
-    for part in name.split("."):
-        found = getattr(found, part, None)
-    return found
-
-
-def _unpacked(value: Any, arrays: Mapping[str, np.ndarray]) -> Any:
-    if isinstance(value, list):
-        return [_unpacked(one, arrays) for one in value]
-    if not isinstance(value, dict):
-        return value
-    if "tuple" in value:
-        return tuple(_unpacked(one, arrays) for one in value["tuple"])
-    if "dict" in value:
-        return {key: _unpacked(one, arrays) for key, one in value["dict"]}
-    if "function" in value:
-        return _named(*value["function"])
-    array = np.array(arrays[value[_ARRAY]])
-    return array[()] if value["is_scalar"] else array

@@ -105,3 +105,25 @@ def test_an_error_of_a_lost_worker_asks_for_a_restart_during_a_stall_and_soon_af
     one.expect("worker 1 is stopped again")
     sys.excepthook(type(error), error, None)
     assert sys.stderr.getvalue().count("planted") == 2
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "leaves"),
+    [
+        ("DeadlineExceededError", "Deadline Exceeded RPC: /tensorflow.CoordinationService/Heartbeat", True),
+        ("UnavailableError", "These tasks are unhealthy (stopped sending heartbeats): /job:worker/task:1", True),
+        ("DeadlineExceededError", "Collective ops is aborted by: the sum took too long", False),
+        ("InvalidArgumentError", "stopped sending heartbeats", False),
+    ],
+)
+def test_lost_heartbeats_ask_for_a_restart_before_a_stall_is_reported(kind, text, leaves, monkeypatch):
+    import tensorflow as tf
+
+    left: list[bool] = []
+    monkeypatch.setattr(restart_on_loss, "leave", lambda: left.append(True))
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)
+    RestartOnLoss().begin()
+    error = getattr(tf.errors, kind)(None, None, text)
+    sys.excepthook(type(error), error, None)
+    assert bool(left) == leaves

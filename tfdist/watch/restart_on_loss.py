@@ -19,10 +19,16 @@ from tfdist.workers import LOST_CLUSTER_ERRORS
 
 # A link that was cut for some seconds may be back before TensorFlow notices that its connections are lost.
 LATE_SECONDS = 60.0
+# TensorFlow's coordination service says so of a worker that it has lost, or has lost itself.
+_HEARTBEATS = ("stopped sending heartbeats", "CoordinationService/Heartbeat")
 
 
 class RestartOnLoss:
-    """Asks for a restart while a stall of another worker is known, and for some time after its end."""
+    """Asks for a restart if TensorFlow's heartbeats are lost, and for other errors of a lost worker in a stall.
+
+    A stall is one that the watch has reported, and some time after its end. Heartbeats may be lost before the watch on
+    this worker has seen anything: it waits for the reply of the other worker.
+    """
 
     def __init__(self) -> None:
         self._why = ""
@@ -42,6 +48,10 @@ class RestartOnLoss:
         else:
             self._why = why
         self._until = until
+        self.begin()
+
+    def begin(self) -> None:
+        """Looks at the errors that reach the end of the program from now on."""
         if self._stock is None:
             # The hook stays: another library may have replaced it since by one that calls it.
             self._stock, sys.excepthook = sys.excepthook, self._end
@@ -56,8 +66,13 @@ class RestartOnLoss:
     def _end(self, kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
         if self._stock is not None:
             self._stock(kind, error, traceback)
-        if self._is_expected() and issubclass(kind, LOST_CLUSTER_ERRORS):
-            get_logger().error("this process ends with exit code 75, because %s", self._why)
+        if not issubclass(kind, LOST_CLUSTER_ERRORS):
+            return
+        why = self._why if self._is_expected() else ""
+        if not why and any(text in str(error) for text in _HEARTBEATS):
+            why = "TensorFlow has lost another worker"
+        if why:
+            get_logger().error("this process ends with exit code 75, because %s", why)
             leave()
 
 

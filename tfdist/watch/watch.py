@@ -128,6 +128,8 @@ class Watch:
         self._traces = Traces(self._trainer)
         if self._thread is not None and self._thread.is_alive() and not self._stop.is_set():
             return
+        if self._mesh.size > 1:
+            restart_on_loss().begin()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, args=(self._stop,), daemon=True, name="tfdist-watch")
         self._thread.start()

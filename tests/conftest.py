@@ -19,7 +19,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-import tfdist
+from tests.processes import VARIABLES
+from tests.warm.client import WarmPopen
 
 # TensorFlow uses the kernels of oneDNN by default only on CPUs that have certain instructions. The tests use them on
 # every CPU, since one of the defects that they look for is one of these kernels.
@@ -78,22 +79,20 @@ class Children:
         self._folder = folder
         self._started: list[Child] = []
 
-    def start(self, program: str, *args: str, env: dict[str, str] | None = None) -> Child:
+    def start(self, program: str, *args: str, env: dict[str, str] | None = None, cold: bool = False) -> Child:
         """Starts a program given as text."""
         file = self._folder / f"program{len(self._started)}.py"
         file.write_text(textwrap.dedent(program))
-        return self.start_command(str(file), *args, env=env)
+        return self.start_command(str(file), *args, env=env, cold=cold)
 
-    def start_command(self, *args: str, env: dict[str, str] | None = None) -> Child:
-        """Starts `python ARGS`."""
+    def start_command(self, *args: str, env: dict[str, str] | None = None, cold: bool = False) -> Child:
+        """Starts `python ARGS`; a cold process has not imported TensorFlow before."""
         number = len(self._started)
         out, err = (self._folder / f"child{number}.{stream}" for stream in ("out", "err"))
         base = {key: value for key, value in os.environ.items() if key not in SURROUNDINGS}
-        base["PYTHONPATH"] = str(Path(tfdist.__file__).parents[1])
-        base["CUDA_VISIBLE_DEVICES"] = "-1"
-        base["TF_CPP_MIN_LOG_LEVEL"] = "2"
+        base |= VARIABLES
         with out.open("wb") as out_file, err.open("wb") as err_file:
-            process = subprocess.Popen(
+            process = (subprocess.Popen if cold else WarmPopen)(
                 [sys.executable, *args],
                 cwd=self._folder,
                 env={**base, **(env or {})},
@@ -105,9 +104,9 @@ class Children:
         self._started.append(Child(process, out, err))
         return self._started[-1]
 
-    def run(self, program: str, *args: str, env: dict[str, str] | None = None) -> Finished:
+    def run(self, program: str, *args: str, env: dict[str, str] | None = None, cold: bool = False) -> Finished:
         """Runs a program given as text to its end."""
-        return self.start(program, *args, env=env).end()
+        return self.start(program, *args, env=env, cold=cold).end()
 
     def clean_up(self) -> None:
         for child in self._started:

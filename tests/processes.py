@@ -9,7 +9,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.warm.client import WarmPopen
+
 ROOT = Path(__file__).parent.parent
+
+VARIABLES = {"PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "2"}
+"""Environment variables of all programs: they can import this checkout, and TensorFlow logs only errors."""
+
+WARM_LAUNCH = ("-m", "tests.warm.launch")
+"""The words for `tfdist launch` whose tasks are warm processes."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,10 +35,10 @@ class Finished:
 
 def start(command: list[str], *, cwd: Path, env: dict[str, str] | None = None) -> subprocess.Popen[str]:
     """Starts a program in a process group of its own. The program can import this checkout."""
-    return subprocess.Popen(
+    return WarmPopen(
         command,
         cwd=cwd,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": "-1", **(env or {})},
+        env={**os.environ, **VARIABLES, **(env or {})},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -64,6 +72,6 @@ def launch_command(*arguments: str) -> list[str]:
 
 
 def launch(*arguments: str, cwd: Path, deadline_seconds: float, env: dict[str, str] | None = None) -> Finished:
-    """Runs `tfdist launch`. The launcher gets the deadline as its timeout, so that it ends its tasks itself."""
-    command = launch_command("--timeout-seconds", str(deadline_seconds), *arguments)
+    """Runs `tfdist launch` with warm tasks. The launcher gets the deadline, so that it ends its tasks itself."""
+    command = [sys.executable, *WARM_LAUNCH, "--timeout-seconds", str(deadline_seconds), *arguments]
     return run(command, cwd=cwd, deadline_seconds=deadline_seconds + 20, env=env)

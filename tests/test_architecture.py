@@ -15,7 +15,7 @@ FILES = {
 }
 
 # The modules directly in tfdist that every room may import, and that import no room.
-SMALL = {"_cli", "_log", "_version", "_strategy_names", "_optimizer_names"}
+SMALL = {"_cli", "_log", "_sending", "_version", "_strategy_names", "_optimizer_names"}
 # The rooms that each room may import.
 ROOMS: dict[str, set[str]] = {
     "cluster": set(),
@@ -31,6 +31,7 @@ ROOMS: dict[str, set[str]] = {
     "input": {"workers"},
     "layers": {"keras_compat"},
     "collectives": {"keras_compat"},
+    "notebook": {"cluster", "launch"},
     "verify": {"allreduce", "keras_compat", "launch", "strategies", "workers"},
     "optimizers": {"allreduce", "keras_compat"},
     "flags": {"cluster", "strategies", "allreduce", "optimizers"},

@@ -26,7 +26,7 @@ print(json.dumps([code, sorted({"tensorflow", "keras", "tf_keras", "numpy"} & se
 
 
 def run_module(children, *argv):
-    finished = children.run(RUN, *argv)
+    finished = children.run(RUN, *argv, cold=True)
     *printed, last = finished.out.splitlines()
     code, heavy = json.loads(last)
     return code, heavy, "\n".join(printed)
@@ -38,7 +38,7 @@ def test_importing_the_package_imports_no_large_package(children):
     dir(tfdist), tfdist.AllReduceOptions(), tfdist.__version__
     print({"tensorflow", "keras", "tf_keras", "numpy"} & set(sys.modules))
     """
-    assert children.run(program).out == "set()\n"
+    assert children.run(program, cold=True).out == "set()\n"
 
 
 @pytest.mark.parametrize(

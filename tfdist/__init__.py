@@ -33,6 +33,7 @@ _ROOMS = (
     "keras_compat",
     "launch",
     "layers",
+    "notebook",
     "optimizers",
     "saving",
     "strategies",

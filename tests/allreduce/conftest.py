@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import Children
+from tests.processes import WARM_LAUNCH
 
 Found = dict[str, list[Any]]
 PROGRAMS = {
@@ -33,7 +34,7 @@ def found_under(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[
     def found(strategy: str, program: str) -> Found:
         if strategy not in folders:
             folders[strategy] = tmp_path_factory.mktemp(strategy)
-            launch = ["-m", "tfdist", "launch", "--workers", "2", "--timeout-seconds", "100"]
+            launch = [*WARM_LAUNCH, "--workers", "2", "--timeout-seconds", "100"]
             command = ["-m", "tests.allreduce.programs", strategy, str(folders[strategy]), *PROGRAMS[strategy]]
             ended = children.start_command(*(launch if strategy == "multi_worker_mirrored" else ()), *command).end()
             assert ended.code == 0, ended.err

@@ -5,6 +5,7 @@ import json
 
 import pytest
 
+from tests.processes import WARM_LAUNCH
 from tfdist import bench
 
 
@@ -24,7 +25,7 @@ def test_a_missing_package_is_reported_before_measuring(module, monkeypatch, cap
 def test_two_workers_measure_the_bytes_that_they_send(children, tmp_path):
     arguments = ["--size", "4K", "--size", "256K", "--method", "tensorflow", "--method", "none", "--method", "fp16"]
     finished = children.start_command(
-        "-m", "tfdist", "launch", "--workers", "2", "--timeout-seconds", "100", "-m", "tfdist", "bench", "allreduce",
+        *WARM_LAUNCH, "--workers", "2", "--timeout-seconds", "100", "-m", "tfdist", "bench", "allreduce",
         *arguments, "--runs", "3", "--output", str(tmp_path / "out"),
     ).end()  # fmt: skip
     assert finished.code == 0, finished.err

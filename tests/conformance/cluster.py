@@ -17,6 +17,7 @@ from typing import Any
 
 from tests.conformance.case import Case, Topology
 from tests.processes import ROOT
+from tests.warm.client import WarmPopen
 
 START_SECONDS = 120.0
 HEALTH_SECONDS = 20.0
@@ -141,7 +142,7 @@ class ResidentCluster:
             command = ["-m", "tests.conformance.resident", self._flavour, topology.name, str(self._folder), str(index)]
             with (self._folder / f"log-{job}-{index}").open("wb") as log:
                 self._processes.append(
-                    subprocess.Popen(
+                    WarmPopen(
                         [self._python, *command],
                         cwd=self._folder,
                         env=environment,

@@ -7,6 +7,8 @@ import json
 import numpy as np
 import pytest
 
+from tests.processes import WARM_LAUNCH
+
 # Runs the layer on rows that are split over replicas, and prints outputs and gradients in the order of the rows.
 PROGRAM = """
 import json, sys
@@ -137,7 +139,7 @@ def test_two_replicas_normalize_as_one_device(name, folder, children):
 
 
 def test_two_workers_normalize_as_one_device(folder, children, tmp_path):
-    command = ["-m", "tfdist", "launch", "--workers", "2", "--timeout-seconds", "100", "--log-dir", str(tmp_path)]
+    command = [*WARM_LAUNCH, "--workers", "2", "--timeout-seconds", "100", "--log-dir", str(tmp_path)]
     finished = children.start_command(
         *command, str(folder / "program.py"), "multi_worker_mirrored", "0", str(folder)
     ).end()

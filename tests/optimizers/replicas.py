@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.conftest import Children
+from tests.processes import WARM_LAUNCH
 
 # These lines begin each program. Its arguments are the name of a strategy, a number of devices and a folder.
 PREAMBLE = """
@@ -66,7 +67,7 @@ def on_two_replicas(children: Children, program: str, folder: Path, *, workers: 
         ended = children.start_command(str(file), "mirrored", "2", str(folder)).end()
         logs = [ended.out]
     else:
-        launch = ["-m", "tfdist", "launch", "--workers", "2", "--timeout-seconds", "100"]
+        launch = [*WARM_LAUNCH, "--workers", "2", "--timeout-seconds", "100"]
         command = [*launch, "--log-dir", str(folder / "logs"), str(file), "multi_worker_mirrored", "0", str(folder)]
         ended = children.start_command(*command).end()
         logs = [path.read_text() for path in sorted((folder / "logs").glob("*worker*"))]

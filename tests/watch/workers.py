@@ -15,7 +15,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from tests.conftest import SURROUNDINGS
-from tests.processes import ROOT
+from tests.processes import VARIABLES
+from tests.warm.client import WarmPopen
 
 PROGRAM = Path(__file__).parent / "programs" / "training.py"
 # Far more time than anything here needs, so that only a hang fails.
@@ -74,7 +75,7 @@ def workers(
         start: changes the command line of a worker, such as to run it in a network namespace.
     """
     base = {key: value for key, value in os.environ.items() if key not in SURROUNDINGS}
-    base |= {"PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "2"}
+    base |= VARIABLES
     started: list[Worker] = []
     try:
         for index in range(len(addresses)):
@@ -83,7 +84,7 @@ def workers(
             env = {**base, "TF_CONFIG": json.dumps(config)} if len(addresses) > 1 else base
             command = [sys.executable, str(program), *arguments]
             with log.open("wb") as output:
-                process = subprocess.Popen(
+                process = WarmPopen(
                     command if start is None else start(index, command),
                     env=env,
                     stdin=subprocess.DEVNULL,

@@ -27,7 +27,7 @@ _PR_SET_PDEATHSIG = 1
 def main(orders: int, ready: int, launcher: int, command: list[str]) -> None:
     """Waits for orders with TensorFlow imported, and runs the command as Python would."""
     _die_with(launcher)
-    _set_path(command)
+    set_path(command)
     tensorflow = importlib.import_module("tensorflow")
     # This attribute imports the Keras that TF_USE_LEGACY_KERAS chooses.
     _ = tensorflow.keras.layers
@@ -40,10 +40,7 @@ def main(orders: int, ready: int, launcher: int, command: list[str]) -> None:
     if not received:
         os._exit(0)  # The launcher needs no standby any more, or has ended.
     os.environ.update(json.loads(received))
-    if command[0] == "-m":
-        _run_module(command)
-    else:
-        _run_file(command)
+    run(command)
 
 
 def _die_with(launcher: int) -> None:
@@ -55,12 +52,20 @@ def _die_with(launcher: int) -> None:
         os._exit(1)
 
 
-def _set_path(command: list[str]) -> None:
+def set_path(command: list[str]) -> None:
     """Replaces the folder of this file in sys.path by the one that Python would have put there for the command."""
     if sys.flags.safe_path:
         return
     first = os.getcwd() if command[0] == "-m" else os.path.dirname(os.path.realpath(command[0]))
     sys.path[0] = first
+
+
+def run(command: list[str]) -> None:
+    """Runs a command as Python would: a file or `-m` and a module, and arguments."""
+    if command[0] == "-m":
+        _run_module(command)
+    else:
+        _run_file(command)
 
 
 def _run_module(command: list[str]) -> None:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import pickle
 import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
-import cloudpickle
-
+from tfdist._sending import to_bytes
 from tfdist.verify.data import first_rows
 from tfdist.verify.report import print_report
 from tfdist.verify.runner import scratch_folder
@@ -114,16 +111,13 @@ def verify(
 
 
 def _pickled(training: tuple[Any, ...]) -> bytes:
-    """Returns a training as bytes, with the folders in which its modules are found."""
     try:
-        inner = cloudpickle.dumps(training)
+        return to_bytes(training)
     except Exception as error:
         raise ValueError(
             f"expected model_fn and data to be picklable, received an object that is not ({error}); make models, "
             "datasets and strategies in the functions."
         ) from error
-    folders = [str(Path(folder).resolve()) for folder in sys.path]
-    return pickle.dumps((folders, inner))
 
 
 def _kind(value: object) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tfdist._sending import open_folders
 from tfdist.verify.program import refuse
 
 
@@ -17,8 +18,7 @@ def main(path: str) -> None:
     Args:
         path: file that tfdist.verify has written.
     """
-    folders, inner = pickle.loads(Path(path).read_bytes())
-    sys.path[:] = [*sys.path, *(folder for folder in folders if folder not in sys.path)]
+    inner = open_folders(Path(path).read_bytes())
     from tfdist import strategies
 
     strategy = strategies.create_strategy()

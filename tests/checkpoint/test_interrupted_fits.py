@@ -19,6 +19,7 @@ import tfdist
 from tfdist.checkpoint import AutoResume, fits
 from tfdist.checkpoint.disk import DiskTier
 from tfdist.checkpoint.following import SnapshotFollower
+from tfdist.checkpoint.in_use import NAME, InUse
 from tfdist.checkpoint.memory import MemoryTier, folder_of
 from tfdist.checkpoint.writer import BackgroundWriter
 from tfdist.keras_compat import keras_in_use
@@ -369,6 +370,18 @@ def test_a_second_auto_resume_is_refused(tmp_path):
     both = [AutoResume(str(tmp_path / name)) for name in ("run", "other")]
     with pytest.raises(ValueError, match="expected one AutoResume in the callbacks of a fit, received several"):
         fit(tfdist.create_strategy("one_device"), *both)
+
+
+@pytest.mark.parametrize("memory", [True, False])
+def test_a_directory_that_another_training_uses_is_refused(memory, tmp_path):
+    other = InUse(str(tmp_path))
+    other.begin()
+    resume = AutoResume(str(tmp_path), memory=memory)
+    with pytest.raises(ValueError, match=r"expected no other training in the directory .* that still runs; wait for"):
+        fit(tfdist.create_strategy("one_device"), resume)
+    other.end()
+    fit(tfdist.create_strategy("one_device"), AutoResume(str(tmp_path), memory=memory))
+    assert not (tmp_path / NAME).exists()
 
 
 def test_the_last_snapshot_is_in_memory_while_the_one_before_is_written(tmp_path, monkeypatch):

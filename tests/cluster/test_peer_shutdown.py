@@ -99,7 +99,7 @@ def test_only_consecutive_misses_count(monkeypatch):
     assert replies == []
 
 
-@pytest.mark.parametrize("name", ["poll_seconds", "misses", "appear_timeout_seconds"])
+@pytest.mark.parametrize("name", ["poll_seconds", "misses", "appear_poll_seconds", "appear_timeout_seconds"])
 def test_refuses_numbers_that_are_not_positive(name):
     with pytest.raises(ValueError, match=f"expected {name} to be positive, received 0"):
         wait_until_gone("a:1", **{"appear_timeout_seconds": 1.0, name: 0})

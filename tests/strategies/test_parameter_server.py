@@ -101,10 +101,7 @@ def test_workers_and_ps_serve_and_end_with_the_coordinator(children, free_ports)
     jobs = {job: [f"127.0.0.1:{port}"] for job, port in zip(("chief", "worker", "ps"), ports, strict=True)}
     started = {
         job: children.start(
-            # Cold: a worker and a ps do not see a coordinator that ends within their first second.
-            PROGRAM,
-            env={"TF_CONFIG": json.dumps({"cluster": jobs, "task": {"type": job, "index": 0}})},
-            cold=True,
+            PROGRAM, env={"TF_CONFIG": json.dumps({"cluster": jobs, "task": {"type": job, "index": 0}})}
         )
         for job in jobs
     }

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
+from tfdist.checkpoint.part import Part
+
 # An offer is described by so many numbers.
 _WIDTH = 5
 
@@ -28,6 +30,16 @@ class Offer:
     replicas: int = 1
     is_whole: bool = True
     is_finished: bool = False
+
+
+def offer_of(part: Part) -> Offer:
+    """Returns what says where a part comes from, and who can use it.
+
+    Args:
+        part: a part that Snapshots has kept.
+    """
+    names = ("timeline", "replicas", "is_whole", "is_finished")
+    return Offer(step=part.step, **{name: part.notes[name] for name in names})
 
 
 def numbers_of(offers: Sequence[Offer], *, most: int) -> list[int]:

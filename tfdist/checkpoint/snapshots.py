@@ -12,10 +12,11 @@ from pathlib import Path
 import tensorflow as tf
 
 from tfdist._log import get_logger
-from tfdist.checkpoint.choice import Choice, Offer, choose, numbers_of, offers_in
+from tfdist.checkpoint.choice import Choice, choose, numbers_of, offer_of, offers_in
 from tfdist.checkpoint.components import is_of_one_replica
 from tfdist.checkpoint.contributions import Contributions
 from tfdist.checkpoint.disk import DiskTier, Stored
+from tfdist.checkpoint.in_use import InUse
 from tfdist.checkpoint.memory import MemoryTier, remove_unused
 from tfdist.checkpoint.pace import Costs, Pace
 from tfdist.checkpoint.part import Part, bytes_of, index_of, read_part, size_of_values
@@ -62,6 +63,8 @@ class Snapshots:
         self._pace, self._replicas = pace, strategy.num_replicas_in_sync
         self._use_memory = memory
         self._memory: MemoryTier | None = None
+        # Worker 0 marks the directory, which all workers share.
+        self._in_use: InUse | None = None
         self._memory_is_full = False
         # Step of the newest snapshot on disk, and whether the training ended with it; then those of the one being made.
         self._on_disk = self._begun = (-1, False)
@@ -81,6 +84,10 @@ class Snapshots:
         failure: Exception | None = None
         try:
             self._disk = DiskTier(self._directory, keep=self._keep)
+            if self._worker == 0:
+                in_use = InUse(self._directory)
+                in_use.begin()
+                self._in_use = in_use
             if self._use_memory:
                 self._memory = _memory_of(self._directory, self._worker)
             parts = self._memory.parts() if self._memory is not None else []
@@ -129,6 +136,8 @@ class Snapshots:
         Returns:
             Whether the part is on the disk, the same on all workers; only known with `on_disk`.
         """
+        if self._in_use is not None:
+            self._in_use.check()
         begun = time.perf_counter()
         self._pace.write_took(self._writer.processor_seconds)
         costs = dataclasses.astuple(self._pace.costs)
@@ -213,6 +222,8 @@ class Snapshots:
             else:
                 self._memory.close()
             self._memory = None
+        if self._in_use is not None:
+            self._in_use.end()
         if self._on_disk[1]:
             # Workers of earlier starts, of which there may have been more, have left these.
             remove_unused(self._directory)
@@ -274,16 +285,6 @@ class Snapshots:
         # All workers read the received bytes, or else their parts of this step.
         data = broadcast(self._strategy, bytes_of(own[0]) if own else None, source=choice.source)
         return own[0] if own else read_part(data)
-
-
-def offer_of(part: Part) -> Offer:
-    """Returns what says where a part comes from, and who can use it.
-
-    Args:
-        part: a part that Snapshots has kept.
-    """
-    names = ("timeline", "replicas", "is_whole", "is_finished")
-    return Offer(step=part.step, **{name: part.notes[name] for name in names})
 
 
 def _is_kept_apart(name: str) -> bool:

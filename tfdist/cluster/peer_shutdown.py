@@ -14,7 +14,12 @@ _ATTEMPT_SECONDS = 2.0
 
 
 def wait_until_gone(
-    address: str, *, poll_seconds: float = 0.5, misses: int = 3, appear_timeout_seconds: float | None
+    address: str,
+    *,
+    poll_seconds: float = 0.5,
+    misses: int = 3,
+    appear_poll_seconds: float | None = None,
+    appear_timeout_seconds: float | None,
 ) -> Literal["gone"]:
     """Returns once a server has been seen at the address and has then failed to answer several times in a row.
 
@@ -28,6 +33,8 @@ def wait_until_gone(
         address: the coordinator's `host:port`.
         poll_seconds: the pause between two attempts; each attempt has a time limit of its own.
         misses: the number of consecutive failures after which the task counts as gone.
+        appear_poll_seconds: the pause between two attempts until a server is seen; None is poll_seconds. A server that
+            lives shorter than this may never be seen.
         appear_timeout_seconds: how long to wait until a server is seen; None waits without a limit.
 
     Returns:
@@ -47,11 +54,12 @@ def wait_until_gone(
     for name, value in (
         ("poll_seconds", poll_seconds),
         ("misses", misses),
+        ("appear_poll_seconds", appear_poll_seconds),
         ("appear_timeout_seconds", appear_timeout_seconds),
     ):
         if value is not None and not value > 0:
             raise ValueError(f"expected {name} to be positive, received {value!r}.")
-    _wait_until_seen(address, poll_seconds, appear_timeout_seconds)
+    _wait_until_seen(address, appear_poll_seconds or poll_seconds, appear_timeout_seconds)
     missed = 0
     while missed < misses:
         time.sleep(poll_seconds)

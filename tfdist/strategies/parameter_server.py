@@ -6,6 +6,7 @@ TensorFlow's server, and ends the process when the coordinator is done.
 
 from __future__ import annotations
 
+import atexit
 import os
 import sys
 import time
@@ -28,6 +29,10 @@ from tfdist.strategies.start_deadline import start_deadline, time_to_start
 
 # With only as many inter-op threads as cores, the RPCs of a server on a small machine wait for each other.
 _MIN_INTER_OP_THREADS = 8
+# Workers and ps look for the coordinator's server this often, and the server of a short program lives this much longer,
+# so that they see it: what they never see they would wait for until the deadline.
+_POLL_SECONDS = 0.1
+_LEAST_LIFE_SECONDS = 2.0
 # During the training a machine may be busy for a while, however short the start-up has to be.
 _LEAST_SILENCE_SECONDS = 60.0
 
@@ -107,6 +112,7 @@ def parameter_server(
     resolver = cluster_resolver(cluster, num_gpus=len(tf.config.list_physical_devices("GPU")))
     with start_deadline(cluster, timeout_seconds=time_to_start(startup_timeout_seconds, since=start)):
         strategy = ParameterServerStrategy(resolver, variable_partitioner=variable_partitioner)
+    atexit.register(_wait_until, time.monotonic() + _LEAST_LIFE_SECONDS)
     if strategy.num_replicas_in_sync > 1:
         raise ValueError(
             f"expected workers with at most one GPU, received workers with {strategy.num_replicas_in_sync} GPUs; "
@@ -115,6 +121,10 @@ def parameter_server(
     silence_seconds = max(startup_timeout_seconds, _LEAST_SILENCE_SECONDS)
     watch_tasks(cluster, timeout_seconds=silence_seconds, while_alive=strategy)
     return prepare_keras(strategy, "parameter_server")
+
+
+def _wait_until(end: float) -> None:
+    time.sleep(max(0.0, end - time.monotonic()))
 
 
 def _serve(cluster: ClusterConfig, *, startup_timeout_seconds: float) -> None:
@@ -140,7 +150,9 @@ def _serve(cluster: ClusterConfig, *, startup_timeout_seconds: float) -> None:
     get_logger().info(
         "%s serves at %s for the coordinator at %s", cluster.task_name, cluster.address, coordinator.address
     )
-    wait_until_gone(coordinator.address, appear_timeout_seconds=startup_timeout_seconds)
+    wait_until_gone(
+        coordinator.address, appear_poll_seconds=_POLL_SECONDS, appear_timeout_seconds=startup_timeout_seconds
+    )
     get_logger().info("%s ends: the coordinator at %s is done", cluster.task_name, coordinator.address)
     sys.stdout.flush()
     sys.stderr.flush()

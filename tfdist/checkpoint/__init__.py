@@ -7,12 +7,19 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tfdist.checkpoint.auto_resume import AutoResume
+    from tfdist.checkpoint.following import Followed, SnapshotFollower, restore_model
     from tfdist.checkpoint.loop import ResumableLoop
 
-__all__ = ["AutoResume", "ResumableLoop"]
+__all__ = ["AutoResume", "Followed", "ResumableLoop", "SnapshotFollower", "restore_model"]
 
 # Imported at the first use, because the tiers of snapshots need no TensorFlow.
-_HOMES = {"AutoResume": "tfdist.checkpoint.auto_resume", "ResumableLoop": "tfdist.checkpoint.loop"}
+_HOMES = {
+    "AutoResume": "tfdist.checkpoint.auto_resume",
+    "Followed": "tfdist.checkpoint.following",
+    "ResumableLoop": "tfdist.checkpoint.loop",
+    "SnapshotFollower": "tfdist.checkpoint.following",
+    "restore_model": "tfdist.checkpoint.following",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -116,7 +116,7 @@ class AutoResume(LastCallback):
         is_finished = (notes["is_finished"] and notes["stopped"]) or self._epoch >= self.params["epochs"]
         # A callback has ended the training within an epoch, whose end is still to come.
         self._stops = notes["stopped"] and not is_finished
-        where = f"epoch {self._epoch + 1}, step {self._step}"
+        where = f"epoch {self._epoch + 1}, step {self._step}" if self._step else f"the end of epoch {self._epoch}"
         self._keeper.say_what_goes_on(part, is_finished=is_finished, where=where)
         self._state.go_on_with_files(part)
         if is_finished:

@@ -32,6 +32,13 @@ class Followed:
         finished: whether the training ended with this snapshot.
         part: the values and notes of all workers.
         left_out: steps of the older snapshots that were on the disk, and that are left out.
+
+    Example:
+        >>> from pathlib import Path
+        >>> from tfdist.checkpoint import Followed
+        >>> from tfdist.checkpoint.part import Part
+        >>> Followed(run="", folder=Path("run"), finished=True, part=Part(step=7, values={}, notes={})).step
+        7
     """
 
     run: str
@@ -176,6 +183,20 @@ def restore_model(model: Any, part: Part) -> None:
 
     Raises:
         ValueError: if the snapshot is of another model.
+
+    Example:
+        >>> import tempfile, numpy as np, tensorflow as tf
+        >>> from tfdist.checkpoint import AutoResume, SnapshotFollower, restore_model
+        >>> def made():
+        ...     model = tf.keras.Sequential([tf.keras.layers.Input((2,)), tf.keras.layers.Dense(1)])
+        ...     model.compile("sgd", "mse")
+        ...     return model
+        >>> directory, trained, other = tempfile.mkdtemp(), made(), made()
+        >>> x = np.ones([8, 2])
+        >>> _ = trained.fit(x, x[:, :1], verbose=0, shuffle=False, callbacks=[AutoResume(directory)])
+        >>> restore_model(other, SnapshotFollower(directory).next().part)
+        >>> all(np.array_equal(a, b) for a, b in zip(trained.get_weights(), other.get_weights()))
+        True
     """
     build_optimizer(model)
     variables = training_variables(model)

@@ -29,8 +29,10 @@ _STANDBY_PROGRAM = Path(__file__).parents[2] / "tfdist" / "launch" / "standby_pr
 def serve(path: str) -> dict[str, Any]:
     """Answers requests until stdin ends. Returns only in a forked process, with the request for it."""
     listener = socket.socket(socket.AF_UNIX)
-    listener.bind(path)
+    # Under its name only when it listens, since the tests connect as soon as the file is there.
+    listener.bind(f"{path}-new")
     listener.listen(64)
+    os.rename(f"{path}-new", path)
     selector = selectors.DefaultSelector()
     selector.register(sys.stdin, selectors.EVENT_READ)
     selector.register(listener, selectors.EVENT_READ)

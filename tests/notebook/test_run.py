@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import linecache
 import os
 import re
 import signal
@@ -64,6 +65,16 @@ def test_the_exception_of_the_task_that_failed_first_is_raised() -> None:
     # The traceback begins in the function, and not in the program that calls it.
     assert str(cause).count("  File ") == 1
     assert 'raise LookupError("no such record")' in str(cause)
+
+
+def test_the_traceback_shows_the_lines_of_a_cell() -> None:
+    text = "def fail():\n    raise LookupError('in a cell')\n"
+    name, names = "<cell 12>", {"__name__": "__main__"}
+    linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
+    exec(compile(text, name, "exec"), names)
+    with pytest.raises(LookupError, match="in a cell") as raised:
+        notebook.run(names["fail"], workers=1)
+    assert f"File \"{name}\", line 2, in fail\n    raise LookupError('in a cell')" in str(raised.value.__cause__)
 
 
 def test_an_exception_that_cannot_be_pickled_is_named() -> None:

@@ -117,3 +117,8 @@ def test_only_strategies_imports_the_registry_of_mends_and_mend_imports_no_mend(
 def test_a_file_has_at_most_300_lines(name):
     lines = len(FILES[name].read_text().splitlines())
     assert lines <= 300
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "tests").rglob("*.py")), ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_file_of_tests_has_at_most_400_lines(path):
+    assert len(path.read_text().splitlines()) <= 400

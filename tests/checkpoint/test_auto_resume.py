@@ -115,7 +115,7 @@ def test_a_finished_training_goes_on_for_more_epochs(trained, tmp_path):
     expected, _ = trained(*options, "--epochs=4")
     trained(*options, f"--directory={tmp_path / 'run'}", "--epochs=2")
     result, text = trained(*options, f"--directory={tmp_path / 'run'}", "--epochs=4")
-    assert "the training goes on from the snapshot of step 14 (epoch 3, step 0)" in text
+    assert "the training goes on from the snapshot of step 14 (the end of epoch 2)" in text
     assert result == expected
 
 

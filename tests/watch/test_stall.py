@@ -133,6 +133,15 @@ def test_a_silent_worker_that_was_between_two_steps_has_the_limit_of_a_step():
     assert kinds(standing(0, waits="batch"), standing(1, silent_seconds=70.0, **between)) is None
 
 
+def test_a_silent_worker_whose_last_record_is_of_a_trace_that_has_ended_is_held():
+    # Its step is over, since this worker is in a later one.
+    trace = {"phase": TRACING, "limit": 1800.0, "reply": SERVES, "silent_seconds": 70.0}
+    late = standing(0, waits="batch", step=30, **LATE)
+    assert kinds(late, standing(1, step=2, **trace)) == [stall.WAITS, stall.HELD]
+    assert kinds(late, standing(1, step=30, **trace)) is None
+    assert kinds(late, standing(1, step=2, **{**trace, "silent_seconds": 20.0})) is None
+
+
 def test_a_worker_that_has_ended_after_fit_is_the_cause_only_if_this_one_is_late():
     gone = standing(1, phase=OUTSIDE, silent_seconds=20.0, reply=REFUSED)
     assert kinds(standing(0, phase=SAVING), gone) is None

@@ -149,10 +149,12 @@ def _kind_of_silent(one: Standing, *, own: Standing) -> str:
         # Only the look-up of the name may fail.
         return CUT_OFF if own.is_late else WITHIN
     if one.reply == SERVES:
-        # The record is from before the silence: the worker may have been between two steps just then.
-        is_between = one.phase == CALLBACKS and own.is_late and one.silent_seconds > own.limit
+        # The record is from before the silence: the worker may have been between two steps just then, or in a step
+        # that has ended since, such as the first one, which traces.
+        has_moved = one.phase == CALLBACKS or one.step < own.step
+        is_held = one.is_late or (has_moved and one.silent_seconds > own.limit)
         # Only the datagrams may fail to arrive: then this worker makes steps.
-        return HELD if (one.is_late and own.is_late) or is_between else WITHIN
+        return HELD if own.is_late and is_held else WITHIN
     if one.reply == SILENT:
         return STOPPED
     if one.reply not in (REFUSED, CLOSED):

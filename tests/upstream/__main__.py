@@ -36,7 +36,19 @@ def outcomes(file: str, asked: str, *options: str) -> dict[str, str]:
     with tempfile.TemporaryDirectory() as folder:
         results = Path(folder) / "results.json"
         path = str(Path(package, "src", file))
-        command = [sys.executable, "-m", "pytest", path, "-p", "tests.upstream.plugin", "-c", "/dev/null", "-q"]
+        command = [
+            sys.executable,
+            "-X",
+            "faulthandler",
+            "-m",
+            "pytest",
+            path,
+            "-p",
+            "tests.upstream.plugin",
+            "-c",
+            "/dev/null",
+            "-q",
+        ]
         # Without addopts, options of the caller's environment would select tests of tfdist.
         environment = {
             "TFDIST_UPSTREAM": asked,
@@ -48,6 +60,12 @@ def outcomes(file: str, asked: str, *options: str) -> dict[str, str]:
             ended = run(command, cwd=Path(folder), env=environment, deadline_seconds=DEADLINE_SECONDS)
         if not results.exists():
             raise RuntimeError(f"expected results of {file} ({TITLES[asked]}), received none:\n{ended.text[-6000:]}")
+        if ended.code not in (0, 1):
+            # pytest ends with 0 or 1 after all tests.
+            raise RuntimeError(
+                f"expected all tests of {file} ({TITLES[asked]}) to run, but pytest ended with {ended.code}:\n"
+                f"{ended.text[-6000:]}"
+            )
         return json.loads(results.read_text())
 
 

@@ -79,7 +79,18 @@ def measure(*, standby: bool, folder: Path, step: int) -> dict[str, float]:
     Raises:
         RuntimeError: if the training does not go on.
     """
-    options = ["--workers", "2", "--max-restarts", "1", "--log-dir", "logs", *(["--standby"] if standby else [])]
+    # The lines of each worker are counted.
+    options = [
+        "--workers",
+        "2",
+        "--show",
+        "all",
+        "--max-restarts",
+        "1",
+        "--log-dir",
+        "logs",
+        *(["--standby"] if standby else []),
+    ]
     words = [sys.executable, "-m", "tfdist", "launch", *options, "-m", "tfdist.train", "--epochs=100000"]
     process = subprocess.Popen(
         words, cwd=folder, env={**os.environ, "PYTHONPATH": str(ROOT)}, stdin=subprocess.DEVNULL,

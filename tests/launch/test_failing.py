@@ -34,7 +34,11 @@ def test_the_failed_task_is_reported_with_its_traceback_and_its_exit_code(launch
     assert "last lines of worker 1 (logs/worker-1.log):\n    Traceback (most recent call last):\n" in report
     assert "    KeyError: 'boom'\n" in report
     assert "step 1" not in report
-    assert done.err.endswith("tfdist launch: logs in logs\n")
+    assert done.err.endswith(
+        "tfdist launch: logs in logs\n"
+        "tfdist launch: next: read logs/worker-1.log; `tfdist launch --workers 2 -- tfdist doctor` checks what makes "
+        "clusters fail\n"
+    )
     assert "worker 0" not in report
     assert launcher.alive() == {}
 

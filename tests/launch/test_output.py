@@ -1,24 +1,17 @@
 from __future__ import annotations
 
-import io
 import itertools
-from typing import TextIO
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfdist.launch.output import MAX_LINE, Console, LineAssembler, Tail, last_state
+from tfdist.launch.output import MAX_LINE, LineAssembler, Tail, last_state
 
 
 def assemble(*chunks: bytes) -> list[str]:
     lines = LineAssembler()
     return [line for chunk in chunks for line in lines.feed(chunk)] + lines.close()
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
 
 
 @pytest.mark.parametrize(
@@ -73,43 +66,12 @@ def test_a_tail_remembers_the_last_lines_only() -> None:
     assert tail.lines == ["b", "c"]
 
 
-def test_in_a_file_each_line_has_its_prefix_and_no_colour() -> None:
-    stream = io.StringIO()
-    console = Console.on(stream, {})
-    console.show("worker 0", 0, ["one", "\x1b[1;32mtwo\x1b[0m"])
-    assert stream.getvalue() == "[worker 0] one\n[worker 0] two\n"
-    assert not console.live
-
-
-def test_tasks_have_different_colours_on_a_terminal() -> None:
-    stream = Terminal()
-    console = Console.on(stream, {})
-    console.show("worker 0", 0, ["one"])
-    console.show("worker 1", 1, ["\x1b[31mtwo"])
-    assert stream.getvalue() == "\x1b[36m[worker 0]\x1b[0m one\x1b[0m\n\x1b[33m[worker 1]\x1b[0m \x1b[31mtwo\x1b[0m\n"
-    assert console.live
-
-
-@pytest.mark.parametrize("env", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
-def test_colour_can_be_switched_off(env: dict[str, str]) -> None:
-    stream: TextIO = Terminal()
-    Console.on(stream, env).show("worker 0", 0, ["one"])
-    assert isinstance(stream, Terminal)
-    assert stream.getvalue() == "[worker 0] one\n"
-
-
-def test_a_stream_whose_reader_has_ended_raises_no_error() -> None:
-    class Broken(io.StringIO):
-        def write(self, text: str) -> int:
-            raise BrokenPipeError
-
-    console = Console.on(Broken(), {})
-    console.show("worker 0", 0, ["one"])
-    console.show("worker 0", 0, ["two"])
-
-
-def test_characters_that_the_terminal_cannot_show_are_replaced() -> None:
-    raw = io.BytesIO()
-    stream = io.TextIOWrapper(raw, encoding="ascii")
-    Console.on(stream, {}).show("worker 0", 0, ["━"])
-    assert raw.getvalue() == b"[worker 0] ?\n"
+@pytest.mark.parametrize(
+    ("chunks", "is_rewritten"),
+    [([b"1/3"], False), ([b"1/3\r2/3"], True), ([b"1/3\r", b"2/3"], True), ([b"1\b2", b"\n3"], False)],
+)
+def test_a_line_that_was_rewritten_is_known(chunks: list[bytes], is_rewritten: bool) -> None:
+    lines = LineAssembler()
+    for chunk in chunks:
+        lines.feed(chunk)
+    assert lines.is_rewritten == is_rewritten

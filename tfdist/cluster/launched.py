@@ -10,6 +10,7 @@ from pathlib import Path
 LAUNCH_ID = "TFDIST_LAUNCH_ID"
 ATTEMPT = "TFDIST_ATTEMPT"
 PROGRESS_FILE = "TFDIST_PROGRESS_FILE"
+LIVE = "TFDIST_LIVE_PROGRESS"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -22,6 +23,7 @@ class Launched:
             together have the same launch id and attempt; these tasks are called an incarnation of the cluster.
         progress_file: where this task records its steps, with `tfdist.cluster.progress.ProgressFile`; None if the
             launcher does not ask for the steps.
+        is_live: whether the launcher shows the progress bar of the chief while it changes, as on a terminal.
 
     Example:
         >>> Launched(launch_id="4f1c", attempt=2).incarnation
@@ -31,6 +33,7 @@ class Launched:
     launch_id: str
     attempt: int = 0
     progress_file: Path | None = None
+    is_live: bool = False
 
     @property
     def incarnation(self) -> str:
@@ -49,7 +52,7 @@ def launched(environment: Mapping[str, str] | None = None) -> Launched | None:
 
     Example:
         >>> launched({"TFDIST_LAUNCH_ID": "4f1c", "TFDIST_ATTEMPT": "1"})
-        Launched(launch_id='4f1c', attempt=1, progress_file=None)
+        Launched(launch_id='4f1c', attempt=1, progress_file=None, is_live=False)
         >>> launched({}) is None
         True
     """
@@ -64,4 +67,9 @@ def launched(environment: Mapping[str, str] | None = None) -> Launched | None:
             "unset it, or start the program with `tfdist launch`."
         )
     path = variables.get(PROGRESS_FILE, "")
-    return Launched(launch_id=launch_id, attempt=int(attempt), progress_file=Path(path) if path else None)
+    return Launched(
+        launch_id=launch_id,
+        attempt=int(attempt),
+        progress_file=Path(path) if path else None,
+        is_live=bool(variables.get(LIVE)),
+    )

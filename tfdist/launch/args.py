@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tfdist.launch.scale import Elastic
-from tfdist.launch.spec import LaunchSpec
+from tfdist.launch.spec import SHOWN, LaunchSpec
 
 _USAGE = """tfdist launch [options] -- COMMAND [ARGUMENTS ...]
        tfdist launch [options] -m MODULE [ARGUMENTS ...]
@@ -98,9 +98,10 @@ _OPTIONS: dict[str, dict[str, Any]] = {
         "dest": "threads_per_task",
         "help": "CPU threads of each task that trains or evaluates (default: its share of the CPUs; 0: not set)",
     },
-    "--show-info": {
-        "action": "store_true",
-        "help": "show TensorFlow's own information lines (default: only in the log files)",
+    "--show": {
+        "choices": SHOWN,
+        "help": "program: leave out log lines of TensorFlow and other dependencies, which the log files keep, and show "
+        "a log line once that several tasks write alike; all: show everything (default: program)",
     },
     "--env": {"action": "append", "metavar": "KEY=VALUE", "help": "environment variable of all tasks; may be repeated"},
 }

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tfdist.cluster import Task
 from tfdist.cluster.address import join_address
-from tfdist.cluster.launched import ATTEMPT, LAUNCH_ID, PROGRESS_FILE
+from tfdist.cluster.launched import ATTEMPT, LAUNCH_ID, LIVE, PROGRESS_FILE
 from tfdist.cluster.tf_config import Fields, render
 from tfdist.launch.spec import LaunchSpec
 
@@ -120,6 +120,7 @@ def task_env(
     base: Mapping[str, str],
     attempt: int = 0,
     progress_file: Path | None = None,
+    is_live: bool = False,
 ) -> dict[str, str]:
     """Returns all environment variables of one task.
 
@@ -132,6 +133,7 @@ def task_env(
         base: the variables to start from; its thread variables override the computed thread variables.
         attempt: how often the tasks had been restarted before this start.
         progress_file: where the task records its steps; None is nowhere.
+        is_live: whether the launcher shows the progress bar of the chief while it changes.
     """
     return {
         **thread_env(task, spec.tasks, share=share),
@@ -143,4 +145,5 @@ def task_env(
         ATTEMPT: str(attempt),
         # An empty text counts as none. A launcher may be a task of another launcher, and so inherit its progress file.
         PROGRESS_FILE: "" if progress_file is None else str(progress_file),
+        LIVE: "1" if is_live else "",
     }

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import TextIO
 
 _CLOSE_SECONDS = 3.0
@@ -14,6 +17,7 @@ class Messages:
 
     Args:
         stream: where the lines go.
+        apart: returns a context in which nothing else is written to the same terminal.
 
     Example:
         >>> import sys
@@ -23,8 +27,11 @@ class Messages:
         tfdist launch: logs in tfdist-logs
     """
 
-    def __init__(self, stream: TextIO) -> None:
+    def __init__(
+        self, stream: TextIO, *, apart: Callable[[], AbstractContextManager[object]] = contextlib.nullcontext
+    ) -> None:
         self._stream = stream
+        self._apart = apart
         self._texts: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, daemon=True, name="tfdist-messages")
         self._thread.start()
@@ -41,7 +48,8 @@ class Messages:
     def _run(self) -> None:
         while (text := self._texts.get()) is not None:
             try:
-                self._stream.write(f"tfdist launch: {text}\n")
-                self._stream.flush()
+                with self._apart():
+                    self._stream.write(f"tfdist launch: {text}\n")
+                    self._stream.flush()
             except (OSError, ValueError):
                 pass  # The terminal is gone, but the processes must be ended all the same.

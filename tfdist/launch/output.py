@@ -1,17 +1,12 @@
-"""Turns the bytes that tasks write into the lines that are shown: progress bars, prefixes, colours."""
+"""Turns the bytes that a task writes into lines, and keeps the last ones."""
 
 from __future__ import annotations
 
 import codecs
-import os
 import re
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping
-from typing import TextIO
-
-from tfdist.launch.tensorflow_info import without_tensorflow_info
 
 MAX_LINE = 65536
 """Characters of an unfinished line after which it is cut, so that output without line ends needs little memory."""
@@ -21,8 +16,6 @@ TAIL_LINES = 400
 
 TRACEBACK = "Traceback (most recent call last)"
 
-_COLOURS = (36, 33, 35, 32, 34, 96, 93, 95, 92, 94)
-_COLOUR = re.compile(r"\x1b\[[0-9;:]*m")
 _MOVEMENT = re.compile(r"\x1b\[[0-?]*[ -/]*[@-ln-~]")
 
 
@@ -42,6 +35,12 @@ class LineAssembler:
     def __init__(self) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
         self._pending = ""
+        self._is_rewritten = False
+
+    @property
+    def is_rewritten(self) -> bool:
+        """Whether the unfinished line has been rewritten, as a progress bar is."""
+        return self._is_rewritten
 
     @property
     def partial(self) -> str:
@@ -61,6 +60,7 @@ class LineAssembler:
     def _take(self, text: str) -> list[str]:
         *finished, rest = (self._pending + text).split("\n")
         lines = [last_state(line) for line in finished]
+        self._is_rewritten = (self._is_rewritten and not finished) or "\r" in rest or "\b" in rest
         rest = _without_history(rest)
         while len(rest) > MAX_LINE:
             lines.append(last_state(rest[:MAX_LINE]))
@@ -107,16 +107,6 @@ def _visible(text: str) -> str:
     return "".join(shown)
 
 
-def without_colour(text: str) -> str:
-    r"""Returns a text without its colour codes, which Keras writes even into a pipe.
-
-    Example:
-        >>> without_colour("\x1b[1m10/10\x1b[0m done")
-        '10/10 done'
-    """
-    return _COLOUR.sub("", text)
-
-
 class Tail:
     """The last lines of one task; the thread that reads the output adds lines, and the report reads them.
 
@@ -144,55 +134,3 @@ class Tail:
         """The lines at present, oldest first."""
         with self._lock:
             return list(self._lines)
-
-
-class Console:
-    """Writes lines of several tasks to one stream, each with the name of its task.
-
-    Args:
-        stream: the stream to write to.
-        colour: whether the names are coloured, and lines keep the colours that their program gave them.
-        live: whether unfinished lines are shown too, as on a terminal.
-        show_info: whether to show TensorFlow's own information lines.
-
-    Example:
-        >>> import sys
-        >>> Console(sys.stdout, colour=False, live=False).show("worker 0", 0, ["Epoch 1/3"])
-        [worker 0] Epoch 1/3
-    """
-
-    def __init__(self, stream: TextIO, *, colour: bool, live: bool, show_info: bool = True) -> None:
-        self._stream = stream
-        self._colour = colour
-        self.live = live
-        self._show_info = show_info
-        self._lock = threading.Lock()
-        self._broken = False
-
-    @classmethod
-    def on(cls, stream: TextIO, env: Mapping[str, str] = os.environ, *, show_info: bool = True) -> Console:
-        """Returns a console for a stream: coloured on a terminal, unless NO_COLOR is set."""
-        terminal = stream.isatty()
-        colour = terminal and not env.get("NO_COLOR") and env.get("TERM") != "dumb"
-        return cls(stream, colour=colour, live=terminal, show_info=show_info)
-
-    def show(self, name: str, number: int, lines: list[str]) -> None:
-        """Writes lines of the task `name`; `number`, its position among all tasks from 0, selects the colour."""
-        if not self._show_info:
-            lines = without_tensorflow_info(lines)
-        if self._colour:
-            # A line may end without resetting its colour, which must not spread to the lines of other tasks.
-            prefix, end = f"\x1b[{_COLOURS[number % len(_COLOURS)]}m[{name}]\x1b[0m ", "\x1b[0m\n"
-            text = "".join(f"{prefix}{line}{end}" for line in lines)
-        else:
-            text = "".join(f"[{name}] {without_colour(line)}\n" for line in lines)
-        with self._lock:
-            if self._broken:
-                return
-            try:
-                encoding = self._stream.encoding or "utf-8"
-                self._stream.write(text.encode(encoding, "replace").decode(encoding))
-                self._stream.flush()
-            except (OSError, ValueError):
-                # The reader of the stream has ended, as in `| head`. The tasks go on, and the log files are complete.
-                self._broken = True

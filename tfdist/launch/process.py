@@ -14,9 +14,14 @@ from pathlib import Path
 from typing import IO
 
 from tfdist.cluster import Task
-from tfdist.launch.output import Console, LineAssembler, Tail
+from tfdist.launch.console import Console
+from tfdist.launch.output import LineAssembler, Tail
 
 PARTIAL_SECONDS = 1.0
+"""After how long an unfinished line is shown, if the task writes nothing else."""
+
+BAR_SECONDS = 0.2
+"""How often a line that is rewritten, such as a progress bar, is shown."""
 
 
 class TaskProcess:
@@ -65,16 +70,15 @@ class TaskProcess:
         """The number of the process group, which equals the number of the process."""
         return self._process.pid
 
-    def watch(self, console: Console, number: int, on_exit: Callable[[TaskProcess, int, float], None]) -> None:
+    def watch(self, console: Console, on_exit: Callable[[TaskProcess, int, float], None]) -> None:
         """Starts the threads that show its output and wait for its end.
 
         Args:
             console: where to show the output.
-            number: the position of the task among all tasks, which chooses its colour.
             on_exit: called once, on another thread, with this object, the exit code as in `Popen.returncode` and the
                 time of the end by `time.monotonic`.
         """
-        self._reader = threading.Thread(target=self._read, args=(console, number), daemon=True)
+        self._reader = threading.Thread(target=self._read, args=(console,), daemon=True)
         self._reader.start()
         threading.Thread(target=self._wait, args=(on_exit,), daemon=True).start()
 
@@ -124,7 +128,7 @@ class TaskProcess:
             code, now = self._process.wait(), time.monotonic()
         on_exit(self, code, now)
 
-    def _read(self, console: Console, number: int) -> None:
+    def _read(self, console: Console) -> None:
         pipe = self._process.stdout
         if pipe is None:
             return
@@ -133,7 +137,7 @@ class TaskProcess:
         with pipe, selectors.DefaultSelector() as selector:
             selector.register(pipe, selectors.EVENT_READ)
             while True:
-                if selector.select(PARTIAL_SECONDS if console.live else None):
+                if selector.select(BAR_SECONDS if console.is_live else None):
                     data = os.read(pipe.fileno(), 65536)
                     if not data:
                         break
@@ -141,20 +145,21 @@ class TaskProcess:
                     finished = lines.feed(data)
                     if finished:
                         shown, shown_at = "", time.monotonic()
-                        self._show(console, number, finished)
-                partial = lines.partial
-                if console.live and partial != shown and time.monotonic() - shown_at >= PARTIAL_SECONDS:
+                        self._show(console, finished)
+                partial, seconds = lines.partial, BAR_SECONDS if lines.is_rewritten else PARTIAL_SECONDS
+                if console.is_live and partial != shown and time.monotonic() - shown_at >= seconds:
                     shown, shown_at = partial, time.monotonic()
                     if partial and not self.hidden:
-                        console.show(self.task.name, number, [partial])
-        self._show(console, number, lines.close())
+                        console.show_unfinished(self.task.name, partial, is_rewritten=lines.is_rewritten)
+        self._show(console, lines.close())
+        console.leave(self.task.name)
         if self._log is not None:
             self._log.close()
 
-    def _show(self, console: Console, number: int, lines: list[str]) -> None:
+    def _show(self, console: Console, lines: list[str]) -> None:
         self.tail.extend(lines)
         if lines and not self.hidden:
-            console.show(self.task.name, number, lines)
+            console.show(self.task.name, lines)
 
     def _write_log(self, data: bytes) -> None:
         if self._log is None:

@@ -10,9 +10,11 @@ from tfdist.cluster import Task
 from tfdist.cluster.exit_codes import RESTART_CODE
 from tfdist.launch.environment import trains
 from tfdist.launch.log_files import log_name
-from tfdist.launch.output import TRACEBACK, without_colour
+from tfdist.launch.output import TRACEBACK
 from tfdist.launch.restarts import Failure
 from tfdist.launch.result import Restart, TaskExit
+from tfdist.launch.screen import without_colour
+from tfdist.launch.spec import LaunchSpec
 
 LAST_LINES = 30
 _CHAINED = ("During handling of the above exception", "The above exception was the direct cause")
@@ -134,6 +136,40 @@ def _last_lines(task: Task, tail: Sequence[str], log: Path) -> list[str]:
     shown = lines_to_show(tail)
     head = f"  last lines of {task.name} ({log}):" if shown else f"  {task.name} wrote nothing ({log})"
     return [head, *(f"    {without_colour(line)}" for line in shown)]
+
+
+def logs(log_dir: Path, *, left_out: int) -> str:
+    """Returns the line that says where the log files are.
+
+    Args:
+        log_dir: the directory of the log files.
+        left_out: how many lines of dependencies were not shown.
+
+    Example:
+        >>> logs(Path("logs"), left_out=0), logs(Path("logs"), left_out=9)
+        ('logs in logs', 'logs in logs; 9 log lines of dependencies are only there, --show all shows them')
+    """
+    only = "log line of dependencies is only there" if left_out == 1 else "log lines of dependencies are only there"
+    return f"logs in {log_dir}{f'; {left_out} {only}, --show all shows them' if left_out else ''}"
+
+
+def next_step(spec: LaunchSpec, log: Path | None) -> str:
+    """Returns the line that says what to do after a failure.
+
+    Args:
+        spec: the tasks of the run.
+        log: the log file of the task that failed first; None if no task failed, as after a timeout.
+
+    Example:
+        >>> next_step(LaunchSpec(command=("train.py",), workers=2), Path("logs/worker-1.log"))
+        'next: read logs/worker-1.log; `tfdist launch --workers 2 -- tfdist doctor` checks what makes clusters fail'
+    """
+    options = [f"--workers {spec.workers}"]
+    options += [f"--ps {spec.ps}"] if spec.ps else []
+    options += ["--chief"] if spec.chief else []
+    options += [f"--host {spec.host}"] if spec.host != "localhost" else []
+    read = f"read {log}; " if log is not None else ""
+    return f"next: {read}`tfdist launch {' '.join(options)} -- tfdist doctor` checks what makes clusters fail"
 
 
 def restarted(restarts: Sequence[Restart]) -> str:

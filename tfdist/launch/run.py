@@ -6,9 +6,9 @@ import queue
 from dataclasses import dataclass
 from pathlib import Path
 
+from tfdist.launch.console import Console
 from tfdist.launch.guard import Guard
 from tfdist.launch.messages import Messages
-from tfdist.launch.output import Console
 from tfdist.launch.process import TaskProcess
 from tfdist.launch.result import TaskExit
 from tfdist.launch.standby import Standbys

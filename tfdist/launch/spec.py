@@ -10,15 +10,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tfdist.cluster import Task
-from tfdist.cluster.launched import ATTEMPT, LAUNCH_ID, PROGRESS_FILE
+from tfdist.cluster.launched import ATTEMPT, LAUNCH_ID, LIVE, PROGRESS_FILE
 from tfdist.launch.restarts import Limits
 from tfdist.launch.scale import Elastic
 
-OWN_VARIABLES = ("TF_CONFIG", LAUNCH_ID, ATTEMPT, PROGRESS_FILE)
+OWN_VARIABLES = ("TF_CONFIG", LAUNCH_ID, ATTEMPT, PROGRESS_FILE, LIVE)
 """Environment variables that the launcher sets itself."""
 
 DEFAULT_PREEMPTIONS = 100
 """How often tasks may ask for a restart if crashes are restarted and no number is given."""
+
+SHOWN = ("program", "all")
+"""The values of `show`."""
 
 SECONDS_TO_END = 5.0
 SECONDS_TO_SAVE = 30.0
@@ -59,7 +62,8 @@ class LaunchSpec:
             with the number that `tfdist launch --scale-to` asks for; None is only `workers`.
         standby: whether to keep a process for each task ready with TensorFlow imported, so that a restart skips the
             import; only for a command that is `-m` or ends in `.py`.
-        show_info: whether to show TensorFlow's own information lines; the log files always have them.
+        show: which lines of the tasks to show: "program" leaves out log lines of TensorFlow and other dependencies, and
+            shows a log line once that several tasks write alike; "all" shows all lines. The log files always have all.
         env: environment variables to add to those of this process.
 
     Raises:
@@ -92,7 +96,7 @@ class LaunchSpec:
     restart_grace_seconds: float = 1.0
     elastic: Elastic | None = None
     standby: bool = False
-    show_info: bool = False
+    show: str = "program"
     env: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -123,6 +127,8 @@ class LaunchSpec:
         _check_seconds("--evaluator-grace-seconds", self.evaluator_grace_seconds)
         if self.timeout_seconds is not None:
             _check_seconds("--timeout-seconds", self.timeout_seconds, positive=True)
+        if self.show not in SHOWN:
+            raise ValueError(f"expected --show to be {' or '.join(SHOWN)}, received {self.show!r}.")
         self._check_restarts()
         tasks = len(self.cluster_tasks) + (self.elastic.most - self.workers if self.elastic else 0)
         last = (self.port_base or 1) + tasks - 1

@@ -52,6 +52,7 @@ def start_tasks(
             base=os.environ,
             attempt=attempt,
             progress_file=progress,
+            is_live=run.console.is_live,
         )
         envs[task] = env
         standby = run.standbys.take(task, env) if run.standbys else None
@@ -62,8 +63,9 @@ def start_tasks(
             from_standbys.append(task)
     if from_standbys:
         run.messages.write(f"standby processes become {report.names(from_standbys)}")
-    for number, process in enumerate(processes.values()):
-        process.watch(run.console, number, run.on_exit)
+    run.console.begin([task.name for task in spec.tasks])
+    for process in processes.values():
+        process.watch(run.console, run.on_exit)
     if run.standbys:
         run.standbys.begin(envs)
     return envs

@@ -13,16 +13,17 @@ from typing import TextIO
 from tfdist.cluster.exit_codes import RESTART_CODE
 from tfdist.launch import report, restarts
 from tfdist.launch.command import CommandError, check_command
+from tfdist.launch.console import Console
 from tfdist.launch.guard import Guard
-from tfdist.launch.incarnation import Incarnation
-from tfdist.launch.log_files import default_log_dir, make_log_dir, progress_name, remove_old_attempts
+from tfdist.launch.incarnation import TIMEOUT_CODE, Incarnation
+from tfdist.launch.log_files import default_log_dir, log_name, make_log_dir, progress_name, remove_old_attempts
 from tfdist.launch.messages import Messages
-from tfdist.launch.output import Console
 from tfdist.launch.ports import PortHold
 from tfdist.launch.restarts import Failure, Verdict
 from tfdist.launch.result import LaunchResult, Restart, TaskExit
 from tfdist.launch.run import Outcome, Run
 from tfdist.launch.scale import ScaleRequests
+from tfdist.launch.screen import Screen
 from tfdist.launch.signals import forward_signals, signal_name
 from tfdist.launch.spec import LaunchSpec
 from tfdist.launch.standby import Standbys
@@ -31,14 +32,14 @@ from tfdist.launch.standby import Standbys
 _START_AGAIN_SECONDS = (1.0, 5.0, 25.0)
 
 
-def launch(spec: LaunchSpec, *, out: TextIO | None = None, err: TextIO | None = None) -> LaunchResult:
+def launch(spec: LaunchSpec, *, out: TextIO | Screen | None = None, err: TextIO | None = None) -> LaunchResult:
     """Starts the tasks, and returns when all of their processes have ended.
 
     Call this function on the main thread: on another thread it cannot pass signals on to the tasks.
 
     Args:
         spec: the tasks to start, and their command.
-        out: where the output of the tasks goes; None is sys.stdout.
+        out: where the output of the tasks goes; None is sys.stdout. A Screen shows a progress bar in its own way.
         err: where the launcher's own lines go; None is sys.stderr.
 
     Returns:
@@ -64,11 +65,12 @@ def launch(spec: LaunchSpec, *, out: TextIO | None = None, err: TextIO | None = 
     check_command(spec)
     with contextlib.ExitStack() as stack:
         supervisor = _Supervisor(spec, stack)
-        console = Console.on(out or sys.stdout, show_info=spec.show_info)
-        messages = Messages(err or sys.stderr)
+        console = Console.on(out or sys.stdout, show_all=spec.show == "all")
+        messages = Messages(err or sys.stderr, apart=console.apart)
         try:
             return supervisor.run(console, messages)
         finally:
+            console.close()
             messages.close()
 
 
@@ -266,7 +268,12 @@ class _Supervisor:
             run.messages.write(report.restarted(self._restarts))
         if outcome.first_failure is not None and self._verdict.reason and self._verdict.stop is not None:
             run.messages.write(f"not restarted: {self._verdict.reason}")
-        run.messages.write(f"logs in {run.log_dir}")
+        run.messages.write(report.logs(run.log_dir, left_out=run.console.left_out))
+        first = outcome.first_failure
+        has_failed = (first is not None and first.code != RESTART_CODE) or code == TIMEOUT_CODE
+        if has_failed and "doctor" not in self._spec.command:
+            log = run.log_dir / log_name(first.task, len(self._restarts)) if first is not None else None
+            run.messages.write(report.next_step(self._spec, log))
         return LaunchResult(
             exit_code=code,
             first_failure=outcome.first_failure,

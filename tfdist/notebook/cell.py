@@ -1,87 +1,75 @@
-"""The output of a cell: the lines of all tasks, and one line for the chief's progress bar, which is rewritten."""
+"""The output of a cell: the lines of all tasks, and under them the progress bar of the chief."""
 
 from __future__ import annotations
 
 import collections
-import io
 import re
+from collections.abc import Sequence
 from typing import TextIO
+
+from tfdist.launch.screen import Screen, without_colour
 
 _LAST_LINES = 20
 # A line of Keras's progress bar, such as "12/40 ━━━━━━ 0s 4ms/step - loss: 0.1".
 _BAR = re.compile(r"\[(?P<task>[^]]+)\] \s*\d+/(\d+|Unknown)\s.*(step|ETA|━|\[=)")
 
 
-class Cell(io.TextIOBase):
-    r"""A stream for the launcher that writes to the output of a cell.
+class Cell(Screen):
+    r"""The launcher's screen in the output of a cell.
 
     Args:
         stream: the output of the cell.
-        chief: name of the task whose progress bar is shown.
+        chief: name of the task whose progress bars are shown.
 
     Example:
         >>> import io
         >>> from tfdist.notebook.cell import Cell
         >>> shown = io.StringIO()
         >>> cell = Cell(shown, chief="worker 0")
-        >>> for line in ("[worker 0] 1/2 ━━ 1s 1s/step", "[worker 0] 2/2 ━━ 0s 1s/step", "[worker 1] ready"):
-        ...     written = cell.write(f"{line}\n")
-        >>> shown.getvalue()
-        '[worker 0] 1/2 ━━ 1s 1s/step\r[worker 0] 2/2 ━━ 0s 1s/step\n[worker 1] ready\n'
+        >>> cell.live("[worker 0] 1/2 ━━ 1s 1s/step")
+        >>> cell.lines(["[worker 1] 1/2 ━━ 1s 1s/step", "[worker 1] ready"])
+        >>> cell.live("[worker 0] 2/2 ━━ 0s 1s/step")
+        >>> cell.end()
+        >>> shown.getvalue().splitlines()[-1]
+        '[worker 0] 2/2 ━━ 0s 1s/step'
+        >>> cell.last_lines
+        ['[worker 1] ready']
     """
 
     def __init__(self, stream: TextIO, *, chief: str) -> None:
-        self._stream = stream
+        super().__init__(stream, is_live=True)
         self._chief = chief
-        self._bar = ""
         self._last: collections.deque[str] = collections.deque(maxlen=_LAST_LINES)
 
     @property
     def last_lines(self) -> list[str]:
-        """The last lines, without colours and without states of the progress bar."""
+        """The last lines, without colours and without progress bars."""
         return list(self._last)
 
-    @property
-    def encoding(self) -> str:  # type: ignore[override]
-        """The encoding of the stream."""
-        return getattr(self._stream, "encoding", None) or "utf-8"
-
-    def isatty(self) -> bool:
-        """Returns True: the launcher shows unfinished lines, and colours, which notebooks show too."""
-        return True
-
     def write(self, text: str) -> int:
-        """Writes whole lines.
+        """Writes the launcher's own lines.
 
         Args:
-            text: lines of tasks, which begin with the name of the task, or of the launcher.
+            text: whole lines.
         """
-        for line in text.splitlines():
-            if line.startswith("  "):
-                # The launcher repeats the last lines of a task that has failed; `run` raises its exception.
-                continue
-            plain = re.sub(r"\x1b\[[0-9;]*m", "", line)
-            bar = _BAR.match(plain)
-            if bar and bar["task"] != self._chief:
-                continue
-            if bar:
-                # Blanks hide the rest of a longer line.
-                blanks = " " * max(0, len(self._bar) - len(plain))
-                self._stream.write(f"\r{line}{blanks}" if self._bar else line)
-                self._bar = plain
-            else:
-                self._stream.write(f"\n{line}\n" if self._bar else f"{line}\n")
-                self._bar = ""
-                self._last.append(plain)
+        # The launcher repeats the last lines of a task that has failed; `run` raises its exception.
+        self.lines([line for line in text.splitlines() if not line.startswith("  ")])
         return len(text)
 
     def flush(self) -> None:
-        """Shows what has been written."""
-        self._stream.flush()
+        """Does nothing: every line is shown when it is written."""
 
-    def end(self) -> None:
-        """Ends the line of the progress bar."""
-        if self._bar:
-            self._stream.write("\n")
-            self._bar = ""
-        self.flush()
+    def lines(self, lines: Sequence[str]) -> None:
+        """Writes lines above the bar, without the bars of other tasks.
+
+        Args:
+            lines: the lines, without line ends.
+        """
+        shown = []
+        for line in lines:
+            bar = _BAR.match(without_colour(line))
+            if bar is None:
+                self._last.append(without_colour(line))
+            if bar is None or bar["task"] == self._chief:
+                shown.append(line)
+        super().lines(shown)

@@ -114,7 +114,7 @@ def _sent(function: Any, args: tuple, kwargs: dict) -> bytes:
 def _launch(spec: LaunchSpec, stream: TextIO) -> tuple[LaunchResult, list[str]]:
     cell = Cell(stream, chief="chief 0" if spec.ps else "worker 0")
     try:
-        return launch(spec, out=cast(TextIO, cell), err=cast(TextIO, cell)), cell.last_lines
+        return launch(spec, out=cell, err=cast(TextIO, cell)), cell.last_lines
     finally:
         cell.end()
 

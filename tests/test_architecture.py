@@ -15,7 +15,7 @@ FILES = {
 }
 
 # The modules directly in tfdist that every room may import, and that import no room.
-SMALL = {"_cli", "_log", "_sending", "_version", "_strategy_names", "_optimizer_names"}
+SMALL = {"_cli", "_log", "_sending", "_suggestions", "_version", "_strategy_names", "_optimizer_names"}
 # The rooms that each room may import.
 ROOMS: dict[str, set[str]] = {
     "cluster": set(),
@@ -50,6 +50,7 @@ ROOMS: dict[str, set[str]] = {
         "flags",
     },
     "bench": {"cluster", "workers", "strategies", "input", "optimizers", "allreduce", "keras_compat", "launch"},
+    "completion": {"launch", "doctor", "verify", "flags", "bench"},
     "__main__": set(),
 }
 

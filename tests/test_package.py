@@ -50,6 +50,7 @@ def test_importing_the_package_imports_no_large_package(children):
         (["tfdist", "launch", "--help"], "--workers"),
         (["tfdist", "bench", "--help"], "  allreduce "),
         (["tfdist", "train", "--help"], "--global_batch_size: "),
+        (["tfdist", "completion", "--help"], "{bash,zsh,fish}"),
         (["tfdist.train", "--help"], "--global_batch_size: "),
     ],
 )
@@ -70,7 +71,8 @@ def test_help_lists_the_commands(argument, capsys):
     assert _cli.main([argument]) == 0
     printed = capsys.readouterr().out
     for command, text in _cli.COMMANDS.items():
-        assert re.search(rf"^  {command} +{re.escape(text)}$", printed, re.MULTILINE)
+        example = re.escape(_cli.EXAMPLES[command])
+        assert re.search(rf"^  {command} +{re.escape(text)}\n +{example}$", printed, re.MULTILINE)
 
 
 def test_help_names_every_benchmark():
@@ -86,9 +88,35 @@ def test_without_a_command_the_help_is_printed_and_the_exit_code_is_2(capsys):
 def test_an_unknown_command_is_refused(capsys):
     assert _cli.main(["lunch", "--workers=2"]) == 2
     assert capsys.readouterr().err == (
-        "tfdist: expected one of the commands launch, doctor, verify, train, bench, received 'lunch'; "
-        "run `tfdist --help`.\n"
+        "tfdist: expected one of the commands launch, doctor, verify, train, bench, completion, received 'lunch'; "
+        "did you mean launch? run `tfdist --help`.\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("argv", "suggestion"),
+    [
+        (["launch", "--wokers", "2", "train.py"], "unrecognized arguments: --wokers; did you mean --workers?"),
+        (["launch", "--log-dri=logs", "train.py"], "unrecognized arguments: --log-dri=logs; did you mean --log-dir?"),
+        (["doctor", "--drectory", "x"], "unrecognized arguments: --drectory x; did you mean --directory?"),
+        (["verify", "--repilcas", "2"], "unrecognized arguments: --repilcas 2; did you mean --replicas?"),
+        (["bench", "optimzer"], "received 'optimzer'; did you mean optimizer? `tfdist bench --help` lists them."),
+        (["bench", "optimizer", "--modle", "small"], "unrecognized arguments: --modle small; did you mean --model?"),
+        (["bench", "input", "--run", "--runz=2"], "argument --runs: expected one argument"),
+        (["bench", "allreduce", "--metod", "none"], "unrecognized arguments: --metod none; did you mean --method?"),
+        (["train", "--epoch=3"], "Unknown command line flag 'epoch'. Did you mean: epochs ?"),
+        (["train", "--global_batchsize=3"], "Did you mean: global_batch_size ?"),
+        (["completion", "bsh"], "invalid choice: 'bsh'"),
+        (["launch", "--qqq", "train.py"], "unrecognized arguments: --qqq\n"),
+    ],
+)
+def test_a_misspelt_word_is_refused_with_a_suggestion(argv, suggestion, capsys):
+    try:
+        code = _cli.main(argv)
+    except SystemExit as end:
+        code = end.code
+    assert code == 2
+    assert suggestion in capsys.readouterr().err
 
 
 def test_the_arguments_after_the_command_are_passed_to_it(monkeypatch):

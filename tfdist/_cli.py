@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable
 from typing import TextIO
 
+from tfdist._suggestions import did_you_mean
 from tfdist._version import __version__
 
 COMMANDS = {
@@ -18,7 +19,18 @@ COMMANDS = {
     "verify": "prove that several replicas and workers compute the numbers of one device",
     "train": "train an image classifier on any strategy, configured by flags",
     "bench": "measure input pipelines (input), sums of gradients (allreduce) and optimizer steps (optimizer)",
+    "completion": "print the script that completes these commands in bash, zsh or fish",
 }
+
+EXAMPLES = {
+    "launch": "tfdist launch --workers 2 -- python train.py",
+    "doctor": "tfdist launch --workers 2 -- tfdist doctor --directory /mnt/model",
+    "verify": "tfdist verify -- python train.py",
+    "train": "tfdist train --strategy=mirrored --devices=2 --epochs=3",
+    "bench": "tfdist bench optimizer --model resnet50",
+    "completion": 'eval "$(tfdist completion bash)"',
+}
+"""An example of each command, which the help text prints."""
 
 _SIGPIPE_CODE = 141
 
@@ -26,7 +38,9 @@ _SIGPIPE_CODE = 141
 def usage() -> str:
     """Returns the help text."""
     width = max(map(len, COMMANDS))
-    rows = "\n".join(f"  {name:<{width}}  {text}" for name, text in COMMANDS.items())
+    rows = "\n".join(
+        f"  {name:<{width}}  {text}\n  {'':<{width}}    {EXAMPLES[name]}" for name, text in COMMANDS.items()
+    )
     return (
         f"usage: tfdist [--version] [--help] COMMAND ...\n\ncommands:\n{rows}\n\n"
         "Run `tfdist COMMAND --help` for the options of a command."
@@ -48,7 +62,8 @@ def _run(args: list[str]) -> int:
     command, rest = args[0], args[1:]
     if command not in COMMANDS:
         print(
-            f"tfdist: expected one of the commands {', '.join(COMMANDS)}, received {command!r}; run `tfdist --help`.",
+            f"tfdist: expected one of the commands {', '.join(COMMANDS)}, received {command!r}; "
+            f"{did_you_mean(command, COMMANDS)}run `tfdist --help`.",
             file=sys.stderr,
         )
         return 2

@@ -6,6 +6,8 @@ import importlib
 import sys
 from collections.abc import Sequence
 
+from tfdist._suggestions import did_you_mean
+
 __all__ = ["BENCHMARKS", "main"]
 
 BENCHMARKS = {
@@ -38,6 +40,7 @@ def main(argv: Sequence[str]) -> int:
     if argv[0] not in BENCHMARKS:
         print(
             f"tfdist bench: expected a benchmark out of {', '.join(BENCHMARKS)}, received {argv[0]!r}; "
+            f"{did_you_mean(argv[0], BENCHMARKS)}"
             "`tfdist bench --help` lists them.",
             file=sys.stderr,
         )

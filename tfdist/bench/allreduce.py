@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tfdist._suggestions import Parser
 from tfdist.allreduce.compression import COMPRESSIONS, compression_from_name
 from tfdist.allreduce.options import ALGORITHMS, AllReduceOptions
 from tfdist.bench.allreduce_report import Results, report
@@ -29,48 +30,49 @@ def main(argv: list[str]) -> int:
     Args:
         argv: command-line arguments after `tfdist bench allreduce`.
     """
-    parser = _parser()
-    arguments = _parse(parser, argv)
-    require(parser, "matplotlib", "psutil")
-    benches = _make_benches(parser, arguments)
+    options = parser()
+    arguments = _parse(options, argv)
+    require(options, "matplotlib", "psutil")
+    benches = _make_benches(options, arguments)
     results = _measure(benches, arguments)
     if benches[0].worker == 0:
         report(results, arguments.output)
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def parser() -> argparse.ArgumentParser:
+    """Returns the parser of the options."""
+    result = Parser(
         prog="tfdist bench allreduce",
         description=f"{__doc__} Start it in every worker, for example with `tfdist launch --workers 2 -m tfdist bench "
         "allreduce`; without a cluster, the benchmark sums over the --devices of one process. busbw is size / time * "
         "2(n-1)/n, as nccl-tests define it; busbw / TCP compares busbw with plain TCP streams in a ring of workers.",
     )
-    parser.add_argument(
+    result.add_argument(
         "--size", action="append", type=size_from_text, help="bytes of float32 to sum, such as 32M; may be repeated"
     )
-    parser.add_argument(
+    result.add_argument(
         "--method",
         action="append",
         help="tensorflow (its own sum), none (tfdist's sum without compression), or a compression out of "
         f"{', '.join(name for name in COMPRESSIONS if name != 'none')}; may be repeated",
     )
-    parser.add_argument(
+    result.add_argument(
         "--algorithm",
         action="append",
         choices=ALGORITHMS,
         help="all-reduce algorithm of the strategy; in one process it may be repeated (default: auto across workers, "
         "in one process every algorithm that this machine can run)",
     )
-    parser.add_argument("--devices", type=int, default=2, help="number of devices in one process (default: 2)")
-    parser.add_argument("--runs", type=int, default=5, help="number of runs of which the median is taken (default: 5)")
-    parser.add_argument(
+    result.add_argument("--devices", type=int, default=2, help="number of devices in one process (default: 2)")
+    result.add_argument("--runs", type=int, default=5, help="number of runs of which the median is taken (default: 5)")
+    result.add_argument(
         "--output",
         type=Path,
         default=Path("bench-allreduce"),
         help="folder for allreduce.json and allreduce.png (default: %(default)s)",
     )
-    return parser
+    return result
 
 
 def _parse(parser: argparse.ArgumentParser, argv: list[str]) -> argparse.Namespace:

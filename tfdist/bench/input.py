@@ -12,6 +12,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from tfdist._suggestions import Parser
 from tfdist.bench.extra import require
 
 SOURCES = ("FILE", "DATA", "tfdist")
@@ -130,30 +131,14 @@ def main(argv: list[str]) -> int:
     Args:
         argv: command-line arguments after `tfdist bench input`.
     """
-    parser = argparse.ArgumentParser(prog="tfdist bench input", description=__doc__)
-    parser.add_argument(
-        "--workload",
-        action="append",
-        choices=("jpeg", "small"),
-        help="dataset to read; may be repeated (default: both)",
-    )
-    parser.add_argument(
-        "--pipelines", type=int, nargs="+", default=[1, 2, 4], help="numbers of input pipelines (default: 1 2 4)"
-    )
-    parser.add_argument("--runs", type=int, default=1, help="number of runs of which the median is taken (default: 1)")
-    parser.add_argument(
-        "--output",
-        type=Path,
-        default=Path("bench-input"),
-        help="folder for input.json and input.png (default: %(default)s)",
-    )
-    arguments = parser.parse_args(argv)
+    options = parser()
+    arguments = options.parse_args(argv)
     if min(arguments.pipelines) < 1 or arguments.runs < 1:
-        parser.error(
+        options.error(
             "expected --pipelines and --runs to be at least 1, received "
             f"--pipelines {' '.join(map(str, arguments.pipelines))} --runs {arguments.runs}."
         )
-    require(parser, "matplotlib")
+    require(options, "matplotlib")
     from rich.console import Console
 
     with tempfile.TemporaryDirectory() as folder:
@@ -167,3 +152,25 @@ def main(argv: list[str]) -> int:
         f"results: {arguments.output}"
     )
     return 0
+
+
+def parser() -> argparse.ArgumentParser:
+    """Returns the parser of the options."""
+    result = Parser(prog="tfdist bench input", description=__doc__)
+    result.add_argument(
+        "--workload",
+        action="append",
+        choices=("jpeg", "small"),
+        help="dataset to read; may be repeated (default: both)",
+    )
+    result.add_argument(
+        "--pipelines", type=int, nargs="+", default=[1, 2, 4], help="numbers of input pipelines (default: 1 2 4)"
+    )
+    result.add_argument("--runs", type=int, default=1, help="number of runs of which the median is taken (default: 1)")
+    result.add_argument(
+        "--output",
+        type=Path,
+        default=Path("bench-input"),
+        help="folder for input.json and input.png (default: %(default)s)",
+    )
+    return result

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tfdist._suggestions import Parser
 from tfdist.bench.extra import require
 from tfdist.bench.optimizer_shapes import MODELS
 
@@ -169,27 +170,13 @@ def main(argv: list[str]) -> int:
     Args:
         argv: command-line arguments after `tfdist bench optimizer`.
     """
-    parser = argparse.ArgumentParser(prog="tfdist bench optimizer", description=__doc__)
-    parser.add_argument(
-        "--model",
-        action="append",
-        choices=tuple(MODELS),
-        help="model whose variables are updated; may be repeated (default: all)",
-    )
-    parser.add_argument("--runs", type=int, default=9, help="number of runs of which the median is taken (default: 9)")
-    parser.add_argument("--steps", type=int, default=3, help="number of steps in a run (default: 3)")
-    parser.add_argument(
-        "--output",
-        type=Path,
-        default=Path("bench-optimizer"),
-        help="folder for optimizer.json and optimizer.png (default: %(default)s)",
-    )
-    arguments = parser.parse_args(argv)
+    options = parser()
+    arguments = options.parse_args(argv)
     if min(arguments.runs, arguments.steps) < 1:
-        parser.error(
+        options.error(
             f"expected --runs and --steps to be at least 1, received --runs {arguments.runs} --steps {arguments.steps}."
         )
-    require(parser, "matplotlib")
+    require(options, "matplotlib")
     from rich.console import Console
 
     rows = [row for model in arguments.model or MODELS for row in measure(model, arguments.runs, arguments.steps)]
@@ -204,3 +191,23 @@ def main(argv: list[str]) -> int:
         f"({measured})\nresults: {arguments.output}"
     )
     return 0
+
+
+def parser() -> argparse.ArgumentParser:
+    """Returns the parser of the options."""
+    result = Parser(prog="tfdist bench optimizer", description=__doc__)
+    result.add_argument(
+        "--model",
+        action="append",
+        choices=tuple(MODELS),
+        help="model whose variables are updated; may be repeated (default: all)",
+    )
+    result.add_argument("--runs", type=int, default=9, help="number of runs of which the median is taken (default: 9)")
+    result.add_argument("--steps", type=int, default=3, help="number of steps in a run (default: 3)")
+    result.add_argument(
+        "--output",
+        type=Path,
+        default=Path("bench-optimizer"),
+        help="folder for optimizer.json and optimizer.png (default: %(default)s)",
+    )
+    return result

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 
+from tfdist._suggestions import Parser
 from tfdist.cluster import ClusterConfig
 from tfdist.doctor.checks import tf_config
 from tfdist.doctor.examination import Examination, Result
@@ -26,7 +27,7 @@ _POLL_SECONDS = 0.1
 
 def parser() -> argparse.ArgumentParser:
     """Returns the parser of the options."""
-    result = argparse.ArgumentParser(
+    result = Parser(
         prog="tfdist doctor",
         description="Checks what makes a training fail before it does: ports, names, reachability, clocks, versions, "
         "TF_CONFIG, a shared directory, disks, memory, GPUs and threads. Start it on every task as the training is "

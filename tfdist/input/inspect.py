@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 
 import tensorflow as tf
 
+from tfdist._suggestions import Parser
 from tfdist.input.find import compression_of, count_files, find_files
 from tfdist.input.plan import POLICIES, plan_shards
 from tfdist.input.read import Source
@@ -62,7 +62,7 @@ def inspect(pattern: str, *, num_pipelines: int, policy: str = "auto", global_ba
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command and returns its exit code."""
-    parser = argparse.ArgumentParser(prog="python -m tfdist.input", description="Shows what training data contains.")
+    parser = Parser(prog="python -m tfdist.input", description="Shows what training data contains.")
     commands = parser.add_subparsers(dest="command", required=True)
     command = commands.add_parser(
         "inspect", help="show what TFRecord files contain, and which input pipeline would read which part"

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tfdist._suggestions import Parser
 from tfdist.launch.scale import Elastic
 from tfdist.launch.spec import SHOWN, LaunchSpec
 
@@ -114,7 +115,7 @@ def parser() -> argparse.ArgumentParser:
         >>> parser().parse_args(["--workers", "2"]).workers
         2
     """
-    result = argparse.ArgumentParser(
+    result = Parser(
         prog="tfdist launch",
         usage=_USAGE,
         description=_DESCRIPTION,

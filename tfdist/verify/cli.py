@@ -7,12 +7,13 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from tfdist._suggestions import Parser
 from tfdist.verify.values import topologies
 
 
 def parser() -> argparse.ArgumentParser:
     """Returns the parser of the options before the program."""
-    result = argparse.ArgumentParser(
+    result = Parser(
         prog="tfdist verify",
         usage="tfdist verify [OPTIONS] -- python PROGRAM [ARGUMENTS]",
         description="Runs the first steps of a Keras program on one device and on several replicas and workers of this "

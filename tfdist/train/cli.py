@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import sys
 import time
 
 from absl import flags
 
 from tfdist._optimizer_names import TAKERS, alternatives
+from tfdist.cluster.launched import launched
 from tfdist.flags import GROUPS, define_flags
 from tfdist.flags.program import steps_of_profile
 
@@ -46,6 +48,10 @@ def main(argv: list[str]) -> int:
     except ValueError as error:
         print(f"tfdist train: {error}", file=sys.stderr)
         return 2
+    if launched() is None:
+        # The launcher keeps TensorFlow's log lines in its log files. Without a launcher there is no such file: errors
+        # are shown, and information and warnings are not, unless the user has set the variable.
+        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     from tfdist.train.program import run
 
     try:

@@ -9,6 +9,7 @@ from typing import Any
 from absl import flags
 
 from tfdist.cluster import ClusterConfig
+from tfdist.cluster.launched import launched
 from tfdist.flags import optimizer_from_flags, strategy_from_flags
 from tfdist.flags.program import steps_of_profile
 from tfdist.train.length import Length, check_whole_epochs, length_of
@@ -36,6 +37,7 @@ def run(values: flags.FlagValues, *, started: float) -> int:
     from tfdist.keras_compat.version import keras
     from tfdist.saving import save_model
     from tfdist.train.callbacks import StepTimer, TrainingNotFiniteError
+    from tfdist.train.progress import ProgressLines, verbosity
     from tfdist.workers import is_chief
 
     chief = is_chief(strategy)
@@ -57,6 +59,10 @@ def run(values: flags.FlagValues, *, started: float) -> int:
 
     timer = StepTimer()
     callbacks = [timer, *_callbacks(values, strategy, model, length)]
+    start = launched()
+    verbose = verbosity(chief=chief, is_terminal=sys.stdout.isatty(), is_live=start is not None and start.is_live)
+    if verbose == 2:
+        callbacks.append(ProgressLines(steps=length.steps, steps_per_epoch=steps))
     training = distribute_files(
         strategy,
         data.train_files,
@@ -82,8 +88,7 @@ def run(values: flags.FlagValues, *, started: float) -> int:
             epochs=length.epochs,
             steps_per_epoch=steps,
             callbacks=callbacks,
-            # The chief shows a progress bar on a terminal and one line for each epoch in a log; other workers nothing.
-            verbose=0 if not chief else 1 if sys.stdout.isatty() else 2,
+            verbose=verbose,
             shuffle=False,
             **(validation if values.validation_every else {}),
         )
@@ -93,6 +98,9 @@ def run(values: flags.FlagValues, *, started: float) -> int:
     logs = model.evaluate(evaluation, steps=evaluation.steps_per_epoch, verbose=0, return_dict=True)
     files = {name: os.path.join(values.model_dir, file) for name, file in _FILES.items()}
     save_model(model, files["model"])
+    weights = model.get_weights()
+    if chief:
+        _write_confusion_matrix(weights, data, values, files["logs"], step=int(model.optimizer.iterations.numpy()))
     summary = Summary(
         strategy=_strategy_name(strategy),
         num_workers=cluster.num_workers,
@@ -110,6 +118,25 @@ def run(values: flags.FlagValues, *, started: float) -> int:
     if chief:
         summary.print()
     return 0
+
+
+def _write_confusion_matrix(weights: list[Any], data: Any, values: flags.FlagValues, logs: str, *, step: int) -> None:
+    """Predicts held-out images on the chief alone, with a model outside of the strategy that has these weights."""
+    import tensorflow as tf
+
+    from tfdist.input.find import compression_of, find_files
+    from tfdist.train.confusion import confusion_matrix, write_confusion_matrix
+    from tfdist.train.models import build_model
+
+    model = build_model(values.model, image_shape=data.image_shape, num_classes=data.num_classes)
+    if not model.built:
+        model(tf.zeros([1, *data.image_shape]))
+    model.set_weights(weights)
+    found = find_files(data.eval_files)
+    records = tf.data.TFRecordDataset([file.name for file in found], compression_of(found))
+    images = records.map(data.parse).batch(64)
+    matrix = confusion_matrix(model, images, num_classes=data.num_classes)
+    write_confusion_matrix(matrix, os.path.join(logs, "evaluation"), step=step)
 
 
 def _leave_on_signals() -> None:
@@ -145,6 +172,7 @@ def _compiled_model(values: flags.FlagValues, strategy: Any, data: Any, steps: i
 def _callbacks(values: flags.FlagValues, strategy: Any, model: Any, length: Length) -> list[Any]:
     """Returns the callbacks of the training, without the timer."""
     from tfdist.keras_compat.version import keras
+    from tfdist.train.board import TrainingBoard
     from tfdist.train.callbacks import ChiefCheckpoint, StopIfNotFinite
     from tfdist.train.learning_rate import KeepLearningRate, learning_rate_of
     from tfdist.train.profile import ProfileSteps
@@ -169,8 +197,11 @@ def _callbacks(values: flags.FlagValues, strategy: Any, model: Any, length: Leng
     if values.learning_rate_decay == "none" and not values.warmup_epochs:
         callbacks.append(KeepLearningRate(learning_rate_of(model.optimizer)))
     resume, run = auto_resume(values, strategy=strategy, length=length, guard=guard)
+    watch = None
     if values.stall_seconds:
-        callbacks.append(StallWatch(floor_seconds=values.stall_seconds, deadline_seconds=values.stall_deadline_seconds))
+        watch = StallWatch(floor_seconds=values.stall_seconds, deadline_seconds=values.stall_deadline_seconds)
+        callbacks.append(watch)
+    callbacks.append(TrainingBoard(logs, watch=watch, is_compressed=values.compression != "none"))
     if values.stop_patience is not None:
         callbacks.append(StopWhenAsked(values.model_dir, run=run))
     callbacks.append(resume)

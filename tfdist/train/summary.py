@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import json
+import shlex
 from typing import Any
 
 import numpy as np
@@ -69,8 +71,25 @@ class Summary:
         """Returns one line with the results that must be the same on every worker."""
         return f"accuracy {self.accuracy:.4f}, loss {self.loss:.8f}, steps {self.steps}, weights {self.weights}"
 
+    def next_steps(self) -> str:
+        """Returns the line that says what to do with the files.
+
+        Example:
+            >>> from tfdist.train.summary import Summary
+            >>> summary = Summary(
+            ...     strategy="OneDeviceStrategy", num_workers=1, num_replicas=1, steps=440, samples_per_second=900.0,
+            ...     accuracy=0.98, loss=0.07, weights="01", files={"model": "m/model.keras", "logs": "m/logs"},
+            ... )
+            >>> summary.next_steps()
+            'next: `tensorboard --logdir m/logs` shows the curves; tf.keras.models.load_model("m/model.keras") loads ...
+        """
+        logs, model = shlex.quote(self.files["logs"]), json.dumps(self.files["model"])
+        return (
+            f"next: `tensorboard --logdir {logs}` shows the curves; tf.keras.models.load_model({model}) loads the model"
+        )
+
     def print(self) -> None:
-        """Prints the summary as a table."""
+        """Prints the summary as a table, and what to do next."""
         from rich.console import Console
         from rich.table import Table
 
@@ -89,6 +108,7 @@ class Summary:
         for name, value in rows.items():
             table.add_row(name, value)
         Console(width=100).print(table)
+        print(self.next_steps(), flush=True)
 
 
 def _count(number: int, thing: str) -> str:

@@ -79,6 +79,13 @@ class StallWatch(StepCallback):
         self._supports_tf_logs = True
         watch_steps()
 
+    def waiting_share(self) -> float | None:
+        """Returns the share of the last seconds in which this worker waited for other workers, from 0 to 1.
+
+        It is sampled beside the training. None while there are too few samples, and without other workers.
+        """
+        return None if self._watch is None else self._watch.waiting_share()
+
     def before_run(self, kind: str, code: CodeType) -> None:
         """Starts the watch with fit, evaluate or predict."""
         strategy = self.model.distribute_strategy

@@ -122,6 +122,11 @@ class Watch:
         finally:
             self.position.begin_next()
 
+    def waiting_share(self) -> float | None:
+        """Returns the share of the last seconds in which this worker waited for others; None while it is not known."""
+        shares = self._samples.shares()
+        return None if shares is None else shares.waiting
+
     def start(self) -> None:
         """Starts the thread that judges; called in the thread that trains."""
         self._trainer = threading.get_ident()

@@ -50,7 +50,6 @@ def test_importing_the_package_imports_no_large_package(children):
         (["tfdist", "launch", "--help"], "--workers"),
         (["tfdist", "bench", "--help"], "  allreduce "),
         (["tfdist", "train", "--help"], "--global_batch_size: "),
-        (["tfdist", "completion", "--help"], "{bash,zsh,fish}"),
         (["tfdist.train", "--help"], "--global_batch_size: "),
     ],
 )

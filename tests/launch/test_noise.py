@@ -64,6 +64,21 @@ def test_further_lines_of_a_message_are_noise_too() -> None:
     assert noise.left_out == 7
 
 
+def test_the_options_of_a_session_are_noise_up_to_the_empty_line() -> None:
+    begin = "I0000 00:00:1795541426.990940   10896 eager_service_impl.cc:355] SessionOptions: goo.gle/debugonly  "
+    options = ["device_count {", '  key: "CPU"', "  value: 1", "}", "allow_soft_placement: true", ""]
+    assert NoiseFilter().without([begin, *options, "step: 3", "}", ""]) == ["step: 3", "}", ""]
+
+
+def test_the_error_of_a_connection_has_several_lines() -> None:
+    lines = [
+        ERROR,
+        "Additional GRPC error information from remote target /job:worker/replica:0/task:0 while calling /Heartbeat:",
+        ':UNKNOWN:Error received from peer  {grpc_message:"failed to connect to all addresses", grpc_status:14}',
+    ]
+    assert NoiseFilter().without(lines) == []
+
+
 def test_what_follows_a_line_of_the_program_is_not_taken_for_a_further_line() -> None:
     lines = [f"{PACKAGES}/h5py/a.py:5: FutureWarning: old", "  import numpy", "loss 0.5", "  an indented line", ""]
     assert NoiseFilter().without(lines) == ["loss 0.5", "  an indented line", ""]

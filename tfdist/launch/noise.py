@@ -20,9 +20,12 @@ _NATIVE = re.compile(
 _NATIVE_FURTHER = re.compile(
     r"/job:\w+/replica:\d+/task:\d+"
     r"|Additional GRPC error information from remote target "
-    r'|:\{"(?:created|file|grpc)'
+    r'|:(?:[A-Z_]+:Error received from peer|\{"(?:created|file|grpc))'
     r"|\t ?\[\[\{\{node "
 )
+# TensorFlow logs the options of a session as text of several lines, which ends with an empty line.
+_OPTIONS_BEGIN = re.compile(r".* SessionOptions: ")
+_OPTIONS = re.compile(r" *(?:\w+ \{|\}|\w+: \S+)$")
 _PACKAGE = r"/\S*/(?:site|dist)-packages/\S+"
 # Warnings for the authors of a package. UserWarning and RuntimeWarning may concern the user, wherever they come from.
 _WARNING = re.compile(
@@ -61,8 +64,11 @@ def is_noise(line: str, *, after: str | None = None) -> bool:
     """
     if _NATIVE.match(line) or _WARNING.match(line):
         return True
-    if after is None:
+    # An empty line ends a message.
+    if not after:
         return False
+    if _OPTIONS_BEGIN.match(after) or _OPTIONS.match(after):
+        return not line or bool(_OPTIONS.match(line))
     if _WARNING.match(after) or _WARNING_FURTHER.match(after):
         return bool(_WARNING_FURTHER.match(line))
     return bool(_NATIVE_FURTHER.match(line))

@@ -62,7 +62,7 @@ class _Clock:
     def __init__(self) -> None:
         # Step and time since which the time of a step is measured: the first step traces the graph.
         self.since: tuple[int, float] | None = None
-        self.line_at = time.monotonic() + SECONDS
+        self.line_at = 0.0
 
 
 class ProgressLines(keras().callbacks.Callback):  # type: ignore[misc]
@@ -97,7 +97,7 @@ class ProgressLines(keras().callbacks.Callback):  # type: ignore[misc]
         """Prints a line if it is time."""
         step, now = self._epoch * self._steps_per_epoch + batch + 1, time.monotonic()
         if self._clock.since is None:
-            self._clock.since = step, now
+            self._clock.since, self._clock.line_at = (step, now), now + SECONDS
             return
         if now < self._clock.line_at:
             return

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes import launch, run
+from tests.processes import launch, launch_command, run
 
 # For each strategy: arguments of the launcher, flags of the program, lowest accepted accuracy on held-out data.
 STRATEGIES = {
@@ -66,6 +66,20 @@ def test_only_the_chief_shows_progress(tmp_path: Path) -> None:
     assert ended.code == 0
     assert "[worker 0] Epoch 2/2" in ended.text
     assert "[worker 1] Epoch" not in ended.text
+
+
+def test_no_line_of_a_dependency_is_shown_before_the_first_step_and_the_log_files_have_them(tmp_path: Path) -> None:
+    command = launch_command("--workers", "2", "--log-dir", "logs", "-m", "tfdist.train", "--epochs=1")
+    env = {"TF_CPP_MIN_LOG_LEVEL": "0", "CUDA_VISIBLE_DEVICES": "", "HOME": str(tmp_path)}
+    ended = run(command, cwd=tmp_path, deadline_seconds=180, env=env)
+    assert ended.code == 0
+    before = ended.text[: ended.text.index("Epoch 1/1")].splitlines()[:-1]
+    assert [line for line in before if not re.match(r"tfdist launch: |\[workers? [^]]+\] tfdist: ", line)] == []
+    assert len(before) <= 6, "about one line each for cluster, strategy, all-reduce, input and snapshots"
+    for worker in range(2):
+        assert re.search(r"^I\d{4} .*\] ", (tmp_path / "logs" / f"worker-{worker}.log").read_text(), re.MULTILINE)
+    assert re.search(r"^\[worker 0\] next: `tensorboard --logdir tfdist-model/logs`", ended.text, re.MULTILINE)
+    assert re.search(r"logs in logs; \d+ log lines of dependencies are only there, --show all", ended.text)
 
 
 def test_an_evaluator_evaluates_the_final_model(tmp_path: Path) -> None:

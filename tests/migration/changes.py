@@ -62,8 +62,8 @@ def shown(name: str) -> str:
     body = "\n".join(line.rstrip() for line in found.diff)
     folder = f"migration/{name}"
     return (
-        f"{found.changed} lines change, and {found.removed} lines are removed, from [before.py]({folder}/before.py) to "
-        f"[after.py]({folder}/after.py):\n\n```diff\n{body}\n```"
+        f"{found.changed} lines change, and {found.removed} lines are removed,\n"
+        f"from [before.py]({folder}/before.py) to [after.py]({folder}/after.py):\n\n```diff\n{body}\n```"
     )
 
 

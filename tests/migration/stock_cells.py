@@ -1,8 +1,7 @@
-"""Finds the cells of stock Keras that docs/from_tf_distribute.md shows: in docs/conformance.md, or by running them."""
+"""Finds the cells that docs/from_tf_distribute.md shows: in docs/conformance.md, or by running them."""
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import re
 from pathlib import Path
@@ -10,59 +9,41 @@ from pathlib import Path
 from tests.conformance.case import TOPOLOGIES, all_cases
 from tests.conformance.outcomes import Leg, Oracle, run_topology
 from tests.conformance.results import versions
-from tests.conformance.table import said
+from tests.conformance.table import pair
 from tests.processes import ROOT
 
 CONFORMANCE = ROOT / "docs" / "conformance.md"
 # docs/conformance.md does not have Keras 2.15 unless it is written with --addons-python.
 KERAS_2_15 = Path(__file__).parent / "keras_2_15.json"
 
-
-@dataclasses.dataclass(frozen=True)
-class Row:
-    """A row of the conformance table, and what a user of stock Keras can do.
-
-    Attributes:
-        title: heading of the row in docs/conformance.md.
-        use: what to use with tfdist.
-        topology: the topology of a row of a strategy that has rows of its own; empty for Mirrored and MultiWorkerMirrored.
-    """
-
-    title: str
-    use: str = "the same program"
-    topology: str = ""
-
-
+# Titles of rows in docs/conformance.md.
 ROWS = (
-    Row("clipnorm"),
-    Row("global_clipnorm"),
-    Row("clipvalue"),
-    Row("last batch smaller than the rest"),
-    Row("last batch of 3 rows"),
-    Row("last batch of 1 row: replicas that get none"),
-    Row("masked loss, other numbers of valid steps on each replica"),
-    Row("gradient_accumulation_steps=4", "the same program; with Keras 2, `DistributedOptimizer`"),
-    Row("an infinity on one replica: all skip the step and halve the scale"),
-    Row("BatchNormalization: running statistics averaged", "the same program, or `sync_batch_norm=True`"),
-    Row("BatchNormalization where a replica gets no rows", "the same program, or `sync_batch_norm=True`"),
-    Row("Dropout: replicas draw differently, runs repeat"),
-    Row("add_loss alone, no compiled loss"),
-    Row("add_loss beside a compiled loss"),
-    Row("add_loss of one value for each row"),
-    Row("add_loss of a Loss object that a layer calls"),
-    Row("a loss function that returns the mean of the batch"),
-    Row("train_step with tf.reduce_mean", "the same program; see [losses](losses.md)"),
-    Row("train_step that calls a Loss object", "the same program; see [losses](losses.md)"),
-    Row("own loop with strategy.run"),
-    Row("train_on_batch, test_on_batch"),
-    Row("logs of single batches"),
-    Row("ModelCheckpoint: one file, never half of one", "the same callback on every worker"),
+    "clipnorm",
+    "global_clipnorm",
+    "clipvalue",
+    "last batch smaller than the rest",
+    "last batch of 3 rows",
+    "last batch of 1 row: replicas that get none",
+    "masked loss, other numbers of valid steps on each replica",
+    "gradient_accumulation_steps=4",
+    "an infinity on one replica: all skip the step and halve the scale",
+    "BatchNormalization: running statistics averaged",
+    "BatchNormalization where a replica gets no rows",
+    "Dropout: replicas draw differently, runs repeat",
+    "add_loss alone, no compiled loss",
+    "add_loss beside a compiled loss",
+    "add_loss of one value for each row",
+    "add_loss of a Loss object that a layer calls",
+    "a loss function that returns the mean of the batch",
+    "train_step with tf.reduce_mean",
+    "train_step that calls a Loss object",
+    "own loop with strategy.run",
+    "train_on_batch, test_on_batch",
+    "logs of single batches",
+    "ModelCheckpoint: one file, never half of one",
 )
-# Rows of strategies on which stock Keras computes other numbers, or nothing, for the most usual programs.
-CENTRAL = tuple(
-    Row(title, topology="CentralStorage 2")
-    for title in ("arrays", "Adam", "AUC, Recall and other metrics with state")
-)
+# Rows that show what stock Keras computes on central_storage for usual programs.
+CENTRAL = ("arrays", "Adam", "AUC, Recall and other metrics with state")
 SHOWN = ("Mirrored 2", "MultiWorkerMirrored 2x1", "CentralStorage 2")
 
 
@@ -74,6 +55,16 @@ def stock(text: str) -> str:
         ('wrong 0.56', 'pass')
     """
     return text.split(" → ")[0]
+
+
+def with_tfdist(text: str) -> str:
+    """Returns the part of a cell that is about tfdist.
+
+    Example:
+        >>> with_tfdist("wrong 0.56 → pass"), with_tfdist("pass")
+        ('pass', 'pass')
+    """
+    return text.split(" → ")[-1]
 
 
 def documented() -> dict[str, dict[tuple[str, str], str]]:
@@ -95,9 +86,9 @@ def documented() -> dict[str, dict[tuple[str, str], str]]:
 
 
 def measure_keras_2_15(python: str) -> None:
-    """Runs the rows on stock Keras 2.15 with this interpreter, and keeps the cells in a file."""
+    """Runs the rows on Keras 2.15 with this interpreter, stock and with tfdist, and keeps the cells in a file."""
     leg = Leg("Keras 2.15", python)
-    titles = {row.title for row in ROWS + CENTRAL}
+    titles = {*ROWS, *CENTRAL}
     cases = [case for case in all_cases().values() if case.title in titles]
     assert {case.title for case in cases} == titles
     cells = {}
@@ -105,14 +96,15 @@ def measure_keras_2_15(python: str) -> None:
     try:
         for topology in TOPOLOGIES:
             if topology.name in SHOWN:
-                for name, cell in run_topology(leg, "stock", topology, cases, oracle).items():
-                    cells[f"{topology.name}: {all_cases()[name].title}"] = said(cell)
+                measured = [run_topology(leg, flavour, topology, cases, oracle) for flavour in ("stock", "tfdist")]
+                for name in measured[0]:
+                    cells[f"{topology.name}: {all_cases()[name].title}"] = pair(*(one[name] for one in measured))
     finally:
         oracle.stop()
     KERAS_2_15.write_text(json.dumps({"versions": versions(leg), "cells": cells}, indent=1) + "\n")
 
 
-def keras_2_15() -> tuple[str, dict[tuple[str, str], str]]:
-    """Returns the versions and the cells of the last measurement with Keras 2.15."""
-    kept = json.loads(KERAS_2_15.read_text())
-    return kept["versions"], {tuple(key.split(": ", 1)): cell for key, cell in kept["cells"].items()}
+def keras_2_15() -> dict[tuple[str, str], str]:
+    """Returns the cells of the last measurement with Keras 2.15."""
+    cells = json.loads(KERAS_2_15.read_text())["cells"]
+    return {tuple(key.split(": ", 1)): cell for key, cell in cells.items()}

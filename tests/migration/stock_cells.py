@@ -101,7 +101,8 @@ def measure_keras_2_15(python: str) -> None:
                     cells[f"{topology.name}: {all_cases()[name].title}"] = pair(*(one[name] for one in measured))
     finally:
         oracle.stop()
-    KERAS_2_15.write_text(json.dumps({"versions": versions(leg), "cells": cells}, indent=1) + "\n")
+    text = json.dumps({"versions": versions(leg), "cells": cells}, indent=1, ensure_ascii=False)
+    KERAS_2_15.write_text(f"{text}\n")
 
 
 def keras_2_15() -> dict[tuple[str, str], str]:

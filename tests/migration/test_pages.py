@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import doctest
 import re
+import types
 from functools import reduce
 from pathlib import Path
 
 import pytest
 
-from tests.migration import pages
+from tests.migration import changes, pages, stock_cells
 from tests.migration.stock_cells import with_tfdist
 
 all_pages = pytest.mark.parametrize("path", pages.PAGES, ids=lambda path: path.name)
@@ -26,6 +28,11 @@ def test_tfdist_has_the_numbers_of_one_device_in_every_row(keras: str) -> None:
         for title in titles:
             cells = pages.cells_of(keras, title, topologies)
             assert {with_tfdist(cell) for cell in cells} <= {"pass", "n/a"}, title
+
+
+@pytest.mark.parametrize("module", [changes, pages, stock_cells], ids=lambda module: module.__name__)
+def test_the_examples_of_the_generator_run(module: types.ModuleType) -> None:
+    assert doctest.testmod(module).failed == 0
 
 
 @all_pages

@@ -99,7 +99,7 @@ def test_all_groups_can_be_defined_together():
 @pytest.mark.parametrize("groups", [("stategy",), ("strategy", "data", "more")])
 def test_an_unknown_group_is_refused(groups):
     unknown = ", ".join(sorted(set(groups) - set(GROUPS)))
-    message = f"expected groups out of strategy, training, program, received {unknown}."
+    message = f"expected groups to be among strategy, training, program, received {unknown}."
     values = flags.FlagValues()
     with pytest.raises(ValueError, match=re.escape(message)):
         define_flags(groups=groups, flag_values=values)

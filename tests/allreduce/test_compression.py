@@ -233,7 +233,7 @@ def test_none_names_no_compression_and_is_not_silence():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: compression_from_name("zip"), f"out of {', '.join(COMPRESSIONS)}, received 'zip'"),
+        (lambda: compression_from_name("zip"), f"to be one of {', '.join(COMPRESSIONS)}, received 'zip'"),
         (lambda: compression_from_name("fp16:2"), "received 'fp16:2'"),
         (lambda: compression_from_name("powersgd:1.5"), "expected a whole number after the colon"),
         (lambda: AllReduceOptions(compression=3), "or a value of tfdist.allreduce, received 3"),

@@ -77,7 +77,7 @@ def test_several_algorithms_across_workers_are_refused(monkeypatch, capsys):
     ("arguments", "message"),
     [
         (["--runs", "0"], "expected --runs to be at least 1, received 0."),
-        (["--method", "zip"], "expected all_reduce.compression out of none"),
+        (["--method", "zip"], "expected all_reduce.compression to be one of none"),
         (["--size", "1T"], "expected a number of bytes, at least 4, such as 4096 or 32M, received '1T'."),
         (["--algorithm", "ring"], "received 'ring'"),
     ],

@@ -6,7 +6,7 @@ from tfdist import bench
 def test_an_unknown_benchmark_is_refused(capsys):
     assert bench.main(["output"]) == 2
     assert capsys.readouterr().err.startswith(
-        "tfdist bench: expected a benchmark out of allreduce, input, optimizer, received 'output';"
+        "tfdist bench: expected one of the benchmarks allreduce, input, optimizer, received 'output';"
     )
 
 

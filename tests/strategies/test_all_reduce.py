@@ -16,8 +16,8 @@ IMPLEMENTATION = tf.distribute.experimental.CommunicationImplementation
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"algorithm": "tree"}, f"algorithm out of {', '.join(ALGORITHMS)}, received 'tree'."),
-        ({"compression": "zip"}, f"compression out of {', '.join(COMPRESSIONS)}, received 'zip'"),
+        ({"algorithm": "tree"}, f"algorithm to be one of {', '.join(ALGORITHMS)}, received 'tree'."),
+        ({"compression": "zip"}, f"compression to be one of {', '.join(COMPRESSIONS)}, received 'zip'"),
         ({"num_packs": 0}, "num_packs to be a positive whole number, received 0; leave it out for the default."),
         (
             {"bytes_per_pack": -1},

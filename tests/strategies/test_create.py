@@ -67,7 +67,7 @@ def test_one_device_refuses_several():
 def test_an_unknown_name_is_refused():
     with pytest.raises(
         ValueError,
-        match=re.escape(f"expected a strategy out of {', '.join(STRATEGY_NAMES)}, received 'mirorred'."),
+        match=re.escape(f"expected one of the strategies {', '.join(STRATEGY_NAMES)}, received 'mirorred'."),
     ):
         create_strategy("mirorred")
 

@@ -93,7 +93,7 @@ def test_sync_batch_norm_is_refused_for_a_model_without_batch_norm():
 
 @pytest.mark.parametrize("name", ["vgg", "own_models.tiny", "own_models:", ""])
 def test_an_unknown_name_is_refused(name, own_models):
-    message = f"expected a model out of mlp, cnn, resnet50, or package.module:function, received {name!r}."
+    message = f"expected one of the models mlp, cnn, resnet50, or package.module:function, received {name!r}."
     with pytest.raises(ValueError, match=re.escape(message)):
         build_model(name, image_shape=(8, 8, 1), num_classes=10)
 

@@ -41,7 +41,7 @@ class AllReduceOptions:
         >>> AllReduceOptions(algorithm="tree")
         Traceback (most recent call last):
         ...
-        ValueError: expected all_reduce.algorithm out of auto, nccl, ring, hierarchical_copy, ...
+        ValueError: expected all_reduce.algorithm to be one of auto, nccl, ring, hierarchical_copy, ...
     """
 
     algorithm: str = "auto"
@@ -53,7 +53,7 @@ class AllReduceOptions:
     def __post_init__(self) -> None:
         if self.algorithm not in ALGORITHMS:
             raise ValueError(
-                f"expected all_reduce.algorithm out of {', '.join(ALGORITHMS)}, received {self.algorithm!r}."
+                f"expected all_reduce.algorithm to be one of {', '.join(ALGORITHMS)}, received {self.algorithm!r}."
             )
         if isinstance(self.compression, str):
             # Names become values, so that options that ask for the same thing compare equal. "none" stays, since it
@@ -61,8 +61,8 @@ class AllReduceOptions:
             object.__setattr__(self, "compression", compression_from_name(self.compression) or "none")
         elif self.compression is not None and not isinstance(self.compression, Compression):
             raise ValueError(
-                f"expected all_reduce.compression out of {', '.join(COMPRESSIONS)} or a value of tfdist.allreduce, "
-                f"received {self.compression!r}."
+                f"expected all_reduce.compression to be one of {', '.join(COMPRESSIONS)}, or a value of "
+                f"tfdist.allreduce, received {self.compression!r}."
             )
         for name, kind in (("num_packs", int), ("bytes_per_pack", int), ("timeout_seconds", (int, float))):
             value = getattr(self, name)

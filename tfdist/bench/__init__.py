@@ -39,7 +39,7 @@ def main(argv: Sequence[str]) -> int:
         return 0 if argv else 2
     if argv[0] not in BENCHMARKS:
         print(
-            f"tfdist bench: expected a benchmark out of {', '.join(BENCHMARKS)}, received {argv[0]!r}; "
+            f"tfdist bench: expected one of the benchmarks {', '.join(BENCHMARKS)}, received {argv[0]!r}; "
             f"{did_you_mean(argv[0], BENCHMARKS)}"
             "`tfdist bench --help` lists them.",
             file=sys.stderr,

@@ -124,7 +124,9 @@ class ResumableLoop:
         if getattr(dataset, "repeats", False) and steps_per_epoch is None:
             steps_per_epoch = dataset.steps_per_epoch
         if steps_per_epoch is None and is_endless(dataset):
-            raise ValueError("expected steps_per_epoch for a dataset without an end, received None; give it.")
+            raise ValueError(
+                "expected steps_per_epoch for a dataset without an end, received None; pass it to batches."
+            )
         source = moved(dataset, self.steps)
         seen = 0 if source is not None else self._step
         # With steps_per_epoch one iterator serves all epochs; otherwise each epoch has an iterator of its own.

@@ -48,7 +48,7 @@ class TrainedVariables:
         variables = {name: one for name, one in self._collect().items() if name.startswith(kinds)}
         missing = self._assign(variables, values, former_replicas=part.notes["replicas"])
         if missing:
-            get_logger().warning("the snapshot has no value for %s", ", ".join(missing))
+            get_logger().warning("the snapshot has no value for %s, which keep their values", ", ".join(missing))
         waiting = {variable_of(name) for name in values} - set(variables)
         # The arrays of a part in shared memory change when later parts are written.
         return {name: np.array(value) for name, value in values.items() if variable_of(name) in waiting}

@@ -131,8 +131,8 @@ def _give_up(cluster: ClusterConfig, overdue: Sequence[tuple[Task, Silence]], ti
     what = " and ".join(f"{task} ({silence.reason})" for task, silence in overdue)
     sys.stdout.flush()
     print(
-        f"tfdist: {cluster.task_name} expected an answer of every task within {timeout_seconds:g} s, received none of "
-        f"{what}; look at the machine of the task, and start the training again.",
+        f"tfdist: {cluster.task_name} expected an answer from every task within {timeout_seconds:g} s, received none "
+        f"from {what}; look at the machine of the task, and start the training again.",
         file=sys.stderr,
         flush=True,
     )

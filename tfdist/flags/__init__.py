@@ -46,7 +46,7 @@ def define_flags(*, groups: Sequence[str] = GROUPS, flag_values: flags.FlagValue
     """
     unknown = sorted(set(groups) - set(GROUPS))
     if unknown:
-        raise ValueError(f"expected groups out of {', '.join(GROUPS)}, received {', '.join(unknown)}.")
+        raise ValueError(f"expected groups to be among {', '.join(GROUPS)}, received {', '.join(unknown)}.")
     if "strategy" in groups:
         strategy.define(flag_values)
     if "training" in groups:

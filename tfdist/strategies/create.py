@@ -121,7 +121,7 @@ def create_strategy(
         1
     """
     if name not in STRATEGY_NAMES:
-        raise ValueError(f"expected a strategy out of {', '.join(STRATEGY_NAMES)}, received {name!r}.")
+        raise ValueError(f"expected one of the strategies {', '.join(STRATEGY_NAMES)}, received {name!r}.")
     if startup_timeout_seconds is not None and not startup_timeout_seconds > 0:
         raise ValueError(
             f"expected startup_timeout_seconds to be positive, received {startup_timeout_seconds!r}; "

@@ -39,7 +39,9 @@ def build_model(name: str, *, image_shape: Shape, num_classes: int, sync_batch_n
 def _import(name: str, *, known: tuple[str, ...]) -> Callable[..., Any]:
     module, _, function = name.partition(":")
     if not module or not function:
-        raise ValueError(f"expected a model out of {', '.join(known)}, or package.module:function, received {name!r}.")
+        raise ValueError(
+            f"expected one of the models {', '.join(known)}, or package.module:function, received {name!r}."
+        )
     try:
         return getattr(importlib.import_module(module), function)
     except (ImportError, AttributeError) as error:

@@ -62,7 +62,7 @@ def compression_from_description(description: Any) -> Compression | str | None:
         return description
     kind = description.get("kind")
     if kind not in _KNOWN:
-        raise ValueError(f"expected a compression out of {', '.join(_KNOWN)}, received {kind!r}.")
+        raise ValueError(f"expected one of the compressions {', '.join(_KNOWN)}, received {kind!r}.")
     options = {
         name: compression_from_description(value) if isinstance(value, dict) else value
         for name, value in description["options"].items()

@@ -39,7 +39,7 @@ def compression_from_name(text: str) -> Compression | None:
     name, colon, number = text.partition(":")
     if name not in COMPRESSIONS or (colon and name not in _WITH_NUMBER):
         raise ValueError(
-            f"expected all_reduce.compression out of {', '.join(COMPRESSIONS)}, received {text!r}; "
+            f"expected all_reduce.compression to be one of {', '.join(COMPRESSIONS)}, received {text!r}; "
             "write for example topk:0.01 for a density of 0.01."
         )
     if name in _PLAIN:

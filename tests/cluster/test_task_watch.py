@@ -115,7 +115,8 @@ def test_a_stopped_task_is_named_and_ends_the_coordinator_after_the_deadline(tas
         rf"tfdist: ps 0 at {stopped} has not answered for \d s \({reason}\); the training may wait for it", reports[0]
     )
     assert last == (
-        f"tfdist: chief 0 expected an answer from every task within 2 s, received none from ps 0 at {stopped} ({reason}); "
+        f"tfdist: chief 0 expected an answer from every task within 2 s, received none from "
+        f"ps 0 at {stopped} ({reason}); "
         "look at the machine of the task, and start the training again."
     )
     assert worker not in err

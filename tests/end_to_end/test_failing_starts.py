@@ -116,7 +116,8 @@ def test_a_ps_that_is_stopped_is_named_and_ends_the_coordinator(children, free_p
     assert ended.code == 70
     assert time.monotonic() - begin < 60
     assert (
-        f"tfdist: chief 0 expected an answer from every task within 6 s, received none from ps 0 at 127.0.0.1:{ports[2]} "
+        f"tfdist: chief 0 expected an answer from every task within 6 s, received none from "
+        f"ps 0 at 127.0.0.1:{ports[2]} "
         "(the process accepts connections but does not reply); look at the machine of the task"
     ) in ended.err
 

@@ -72,6 +72,7 @@ class Entry:
         return list(dict.fromkeys(found))
 
 
+@cache
 def without_names(text: str) -> str:
     """Returns a text with the same name for all placeholders."""
     while (shorter := re.sub(r"<[^<>]+>", "<>", text)) != text:
@@ -112,6 +113,7 @@ def listed(path: Path) -> tuple[str, ...]:
     return tuple(line for line in path.read_text().splitlines() if line and not line.startswith("# "))
 
 
+@cache
 def has_advice(message: Message) -> bool:
     """Returns whether an entry says what to do about a message."""
     return any(

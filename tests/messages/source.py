@@ -45,6 +45,7 @@ class Module:
     constants: dict[str, ast.expr] = field(default_factory=dict)
     imports: dict[str, tuple[str, str]] = field(default_factory=dict)
     functions: list[ast.FunctionDef] = field(default_factory=list)
+    calls: dict[str, list[tuple[ast.Call, ast.AST | None]]] = field(default_factory=dict)
     consumed: set[ast.expr] = field(default_factory=set)
 
 
@@ -60,6 +61,7 @@ def module(path: Path) -> Module:
             found.imports |= {alias.asname or alias.name: (node.module, alias.name) for alias in node.names}
         elif isinstance(node, ast.FunctionDef):
             found.functions.append(node)
+    found.calls = noted_calls(found)
     return found
 
 
@@ -157,16 +159,18 @@ class Reader:
         return f"<{name.strip('_').lower()}>"
 
 
-def calls_of(file: Module, name: str) -> Iterator[tuple[ast.Call, ast.AST | None]]:
-    """Yields the calls of a function in its file, and the functions that make them."""
+def noted_calls(file: Module) -> dict[str, list[tuple[ast.Call, ast.AST | None]]]:
+    """Returns by name the calls of functions that may be those of the file, and the functions that make them."""
+    found: dict[str, list[tuple[ast.Call, ast.AST | None]]] = {}
     for function in [*file.functions, None]:
         for node in own_nodes(function or file.tree):
             match node:
                 case (
                     ast.Call(func=ast.Name(id=called))
                     | ast.Call(func=ast.Attribute(value=ast.Name(id="self" | "cls"), attr=called))
-                ) if called == name:
-                    yield node, function
+                ):
+                    found.setdefault(called, []).append((node, function))
+    return found
 
 
 def own_nodes(root: ast.AST) -> Iterator[ast.AST]:
@@ -177,11 +181,17 @@ def own_nodes(root: ast.AST) -> Iterator[ast.AST]:
             yield from own_nodes(child)
 
 
+def parameters(function: ast.FunctionDef) -> list[str]:
+    """Returns the names of a function's parameters in the order of the arguments of a call."""
+    names = [argument.arg for argument in (*function.args.args, *function.args.kwonlyargs)]
+    return [name for name in names if name not in ("self", "cls")]
+
+
 def given_texts(file: Module, function: ast.FunctionDef, used: set[str]) -> list[Bindings]:
     """Returns which arguments are texts, for each call of a function; empty ones stand for calls that give none."""
-    names = [argument.arg for argument in function.args.args if argument.arg not in ("self", "cls")]
+    names = parameters(function)
     found: list[Bindings] = []
-    for call, caller in calls_of(file, function.name):
+    for call, caller in file.calls.get(function.name, []):
         given = {
             **dict(zip(names, call.args, strict=False)),
             **{key.arg: key.value for key in call.keywords if key.arg},
@@ -237,7 +247,7 @@ def in_file(path: Path) -> list[Message]:
             bindings: list[Bindings] = []
             if function is not None and not log_call:
                 used = {name.id for name in ast.walk(node) if isinstance(name, ast.Name)}
-                bindings = given_texts(file, function, used & {argument.arg for argument in function.args.args})
+                bindings = given_texts(file, function, used & set(parameters(function)))
             for binding in bindings or [{}]:
                 reader = Reader(file, function, binding)
                 text = reader.logged(log_call) if log_call else reader.text(node)

@@ -89,9 +89,10 @@ def test_without_a_tpu_the_refusal_lists_the_places_that_were_searched(monkeypat
     with pytest.raises(
         RuntimeError,
         match=re.escape(
-            "expected a TPU, found none; looked for the environment variable TPU_NAME (a named TPU); the environment "
-            "variable COLAB_TPU_ADDR (Colab); the devices /dev/accel* (TPU VM); TPU_ACCELERATOR_TYPE with the devices "
-            '/dev/vfio/[0-9]* (TPU VM). Name a TPU with tpu="NAME" or tpu="grpc://host:port", or use another strategy.'
+            "expected a TPU, found none after looking for the environment variable TPU_NAME (a named TPU), the "
+            "environment variable COLAB_TPU_ADDR (Colab), the devices /dev/accel* (TPU VM), TPU_ACCELERATOR_TYPE with "
+            "the devices /dev/vfio/[0-9]* (TPU VM); "
+            'name a TPU with tpu="NAME" or tpu="grpc://host:port", or use another strategy.'
         ),
     ):
         create_strategy("tpu")

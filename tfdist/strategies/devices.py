@@ -82,6 +82,6 @@ def _make_logical_cpus(count: int) -> None:
         tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * count)
     except RuntimeError as error:
         raise RuntimeError(
-            f"expected to make {count} logical CPU devices before TensorFlow starts, but it has started; "
-            f"call create_strategy first. {explain_late_start(error)}"
+            f"expected to make {count} logical CPU devices before TensorFlow starts, but it has started: "
+            f"{explain_late_start(error)}"
         ) from error

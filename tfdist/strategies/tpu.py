@@ -23,14 +23,14 @@ def tpu(name: str | None = None) -> tf.distribute.Strategy:
         >>> tpu()
         Traceback (most recent call last):
         ...
-        RuntimeError: expected a TPU, found none; looked for ...
+        RuntimeError: expected a TPU, found none after looking for ...
     """
     found = find_tpu()
     target = name or found.address
     if target is None:
         raise RuntimeError(
-            f"expected a TPU, found none; looked for {'; '.join(found.looked_for)}. "
-            'Name a TPU with tpu="NAME" or tpu="grpc://host:port", or use another strategy.'
+            f"expected a TPU, found none after looking for {', '.join(found.looked_for)}; "
+            'name a TPU with tpu="NAME" or tpu="grpc://host:port", or use another strategy.'
         )
     try:
         resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu=target)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from tfdist.cluster import tf_config
+from tfdist.cluster import environments, tf_config
 from tfdist.cluster.tasks import CHIEF_JOBS, Task
 from tfdist.cluster.validation import as_addresses, check_indices, tasks_of, validate
 
@@ -24,6 +25,7 @@ class ClusterConfig:
         indices: the task indices of each job that is listed only in part, such as {"worker": (1,)} for a worker under
             Kubeflow's enableDynamicWorker. If a job has indices, a missing chief or worker is not an error, and
             num_workers and peers() count only the listed tasks.
+        source: what describes the cluster, such as "Slurm", for messages; clusters from different sources may be equal.
 
     Raises:
         ValueError: if the cluster is not valid; the message names the field, the expectation and the received value.
@@ -45,6 +47,7 @@ class ClusterConfig:
     task_type: str | None = None
     task_index: int = 0
     indices: Mapping[str, tuple[int, ...]] = dataclasses.field(default_factory=dict)
+    source: str = dataclasses.field(default="", compare=False)
 
     def __post_init__(self) -> None:
         jobs = {job: as_addresses(f"cluster.{job}", addresses) for job, addresses in self.jobs.items()}
@@ -73,7 +76,7 @@ class ClusterConfig:
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A mapping proxy cannot be pickled or deep-copied.
-        return _rebuild, (dict(self.jobs), self.task_type, self.task_index, dict(self.indices))
+        return _rebuild, (dict(self.jobs), self.task_type, self.task_index, dict(self.indices), self.source)
 
     @classmethod
     def from_tf_config(cls, text: str | None = None) -> ClusterConfig:
@@ -97,26 +100,31 @@ class ClusterConfig:
         return cls._from_document(document)
 
     @classmethod
-    def detect(cls) -> ClusterConfig:
-        """Returns the cluster in the environment's TF_CONFIG, or a single process if TF_CONFIG lists no cluster.
+    def detect(cls, variables: Mapping[str, str] | None = None) -> ClusterConfig:
+        """Returns the cluster that TF_CONFIG or a scheduler describes, or a single process if there is none.
 
-        An unset or blank TF_CONFIG also means a single process.
+        TF_CONFIG comes first, then the variables of Vertex AI, SageMaker, Slurm and Kubernetes. The variable
+        TFDIST_ENVIRONMENT chooses one of them: tf_config, vertex, sagemaker, slurm, kubernetes, or none.
+
+        Args:
+            variables: the environment variables; None reads those of this process.
 
         Raises:
-            ValueError: if TF_CONFIG describes a cluster that is not valid.
+            ValueError: if the variables describe a cluster that is not valid; the message names the variable.
 
         Example:
-            >>> import os
-            >>> os.environ["TF_CONFIG"] = '{"environment": "cloud"}'
-            >>> ClusterConfig.detect().is_distributed
+            >>> variables = {"SM_HOSTS": '["algo-1", "algo-2"]', "SM_CURRENT_HOST": "algo-2"}
+            >>> cluster = ClusterConfig.detect(variables)
+            >>> cluster.task_name, cluster.num_workers, cluster.source
+            ('worker 1', 2, 'SageMaker')
+            >>> ClusterConfig.detect({"TF_CONFIG": '{"environment": "cloud"}'}).is_distributed
             False
-            >>> del os.environ["TF_CONFIG"]
         """
-        text = tf_config.read_environment()
-        if text is None:
-            return cls()
-        document = tf_config.load(text)
-        return cls._from_document(document) if tf_config.has_cluster(document) else cls()
+        fields, source = environments.find(os.environ if variables is None else variables)
+        try:
+            return cls(**fields._asdict(), source=source)
+        except ValueError as error:
+            raise ValueError(f"{source}: {error}") from None
 
     @classmethod
     def _from_document(cls, document: Mapping[str, Any]) -> ClusterConfig:
@@ -212,5 +220,6 @@ def _rebuild(
     task_type: str | None,
     task_index: int,
     indices: Mapping[str, tuple[int, ...]],
+    source: str,
 ) -> ClusterConfig:
-    return ClusterConfig(jobs=jobs, task_type=task_type, task_index=task_index, indices=indices)
+    return ClusterConfig(jobs=jobs, task_type=task_type, task_index=task_index, indices=indices, source=source)

@@ -40,6 +40,10 @@ class Fields(NamedTuple):
     task_index: int
 
 
+SINGLE_PROCESS = Fields({}, {}, None, 0)
+"""A process that belongs to no cluster."""
+
+
 def read_environment() -> str | None:
     """Returns the text of TF_CONFIG, or None if it is not set or blank."""
     text = os.environ.get(VARIABLE, "")
@@ -103,7 +107,7 @@ def parse(document: Mapping[str, Any]) -> Fields:
         get_logger().warning("TF_CONFIG has unknown fields, which are ignored: %s.", ", ".join(unknown))
     if document.get("cluster") == {} and not has_cluster(document):
         # TensorFlow then trains in a single process, whatever the task type is.
-        return Fields({}, {}, None, 0)
+        return SINGLE_PROCESS
     if not has_cluster(document):
         raise ValueError(
             f"expected a field cluster, received {_keys(document)}; "

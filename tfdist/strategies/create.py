@@ -50,14 +50,16 @@ def choose_strategy(
         Choice(name='mirrored', reason='this machine has 2 GPUs')
     """
     local = _choose_local(num_gpus=num_gpus, devices=devices)
+    source = f" ({cluster.source})" if cluster.source else ""
     if cluster.is_evaluator:
         return dataclasses.replace(local, reason=f"this task is the evaluator, outside the cluster, and {local.reason}")
     if cluster.has_parameter_servers:
         return Choice(
-            "parameter_server", f"the cluster has {cluster.num_workers} workers and {len(cluster.jobs['ps'])} ps"
+            "parameter_server",
+            f"the cluster has {cluster.num_workers} workers and {len(cluster.jobs['ps'])} ps{source}",
         )
     if cluster.num_workers > 1:
-        return Choice("multi_worker_mirrored", f"the cluster has {cluster.num_workers} workers")
+        return Choice("multi_worker_mirrored", f"the cluster has {cluster.num_workers} workers{source}")
     if tpu_source:
         return Choice("tpu", f"a TPU was found: {tpu_source}")
     return local
@@ -93,7 +95,8 @@ def create_strategy(
     Args:
         name: one of auto, one_device, mirrored, multi_worker_mirrored, parameter_server, central_storage, tpu. "auto"
             decides from TF_CONFIG, TPU and devices, and logs what it chose and why.
-        cluster: the cluster, and the task of this process in it; None reads TF_CONFIG.
+        cluster: the cluster, and the task of this process in it; None reads TF_CONFIG,
+            or the variables of a scheduler, as `ClusterConfig.detect` does.
         devices: local devices: a number, or names such as ["CPU:0", "CPU:1"]; without a GPU, a number makes logical
             CPUs.
         all_reduce: how gradients are summed.

@@ -5,7 +5,7 @@ with one seed, compared on 5,000 images that are held out of the training set. T
 the batch sizes 32 and 1024, and the best rate at 4096 for 8192. The method without a rule uses the best of four rates
 at 256 for all batch sizes. Then each method is trained with the chosen rates and all seeds, and tested on the test set.
 
-    python benchmarks/large_batch.py --output large-batch --write docs/large_batch.md
+    python benchmarks/large_batch.py --output large-batch --write docs/benchmarks/large_batch.md
 
 Runs whose results are in the output folder are not repeated. The program needs the data set of the Debian package
 dataset-fashion-mnist, or the files that keras.datasets.fashion_mnist.load_data() downloads.

@@ -6,7 +6,7 @@ the same order and one thread for each worker. The time and the bytes of a step 
 measured once, on unshaped links, because it does not depend on the link. The time to an accuracy is the number of steps
 to this accuracy, times the time of a step on the link.
 
-    python benchmarks/slow_network.py --torch PYTHON --horovod PYTHON --write docs/communication.md
+    python benchmarks/slow_network.py --torch PYTHON --horovod PYTHON --write docs/benchmarks/communication.md
 
 PYTHON is the interpreter of an environment with torch (its CPU wheel), or with Horovod 0.28.1 built with Gloo for
 TensorFlow 2.15.1. Results that are in the output folder are not measured again. The program needs the data set of the

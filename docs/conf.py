@@ -1,0 +1,81 @@
+"""Configuration of Sphinx, which builds the site from the Markdown files of this repository.
+
+    sphinx-build -W -n -b html -c docs . build/site
+
+The sources are README.md, CONTRIBUTING.md, CHANGELOG.md, docs and the READMEs of examples and notebooks. The folder of
+sources is that of the repository, so that a link that works in a checkout works on the site too.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT))
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+from tfdist._version import __version__  # noqa: E402
+
+if TYPE_CHECKING:
+    from sphinx.application import Sphinx
+
+project = "tfdist"
+copyright = "the authors of tfdist"
+version = release = __version__
+
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.autosummary", "sphinx.ext.napoleon"]
+root_doc = "docs/index"
+include_patterns = ["*.md", "docs/**", "examples/README.md", "notebooks/README.md"]
+exclude_patterns = [".*", "build", "dist", "tests", "tfdist", "benchmarks", "docs/templates", "docs/static"]
+templates_path = ["templates"]
+nitpicky = True
+
+# Markdown without extensions of Sphinx, and anchors of headings as GitHub makes them.
+myst_heading_anchors = 4
+
+# The pages of packages are made from templates/autosummary/module.rst, with the names of `__all__`.
+autosummary_generate = True
+autosummary_ignore_module_all = False
+autodoc_member_order = "bysource"
+autodoc_typehints = "description"
+autodoc_typehints_description_target = "documented"
+autodoc_preserve_defaults = True
+python_use_unqualified_type_names = True
+python_maximum_signature_line_length = 100
+napoleon_numpy_docstring = False
+napoleon_use_ivar = True
+# Types of other packages, whose references would have to be fetched from the network.
+nitpick_ignore_regex = [("py:.*", r"(tf|tensorflow|keras|tf_keras|np|numpy|absl|flags|collections|typing|pathlib)\..*")]
+
+html_theme = "furo"
+html_title = "tfdist"
+html_static_path = ["static"]
+html_css_files = ["site.css"]
+html_copy_source = False
+html_show_sphinx = False
+# The first page is docs/index.html, to which index.html leads.
+html_additional_pages = {"index": "first.html"}
+
+
+def show_programs(app: Sphinx, page: str, source: list[str]) -> None:
+    """Appends the programs to the page of examples, and makes links to them links within the page."""
+    if page != "examples/README":
+        return
+    for program in sorted((ROOT / "examples").glob("*.py")):
+        source[0] = source[0].replace(f"]({program.name})", f"](#{program.stem}py)")
+        source[0] += f"\n## {program.name}\n\n```python\n{program.read_text()}```\n"
+
+
+def import_packages(app: Sphinx) -> None:
+    """Imports TensorFlow before autodoc imports the modules of packages in an order of its own."""
+    importlib.import_module("tensorflow")
+
+
+def setup(app: Sphinx) -> None:
+    """Connects the functions of this file to Sphinx."""
+    app.connect("builder-inited", import_packages, priority=1)
+    app.connect("source-read", show_programs)

@@ -18,20 +18,20 @@ ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
-from tfdist._version import __version__  # noqa: E402
+import tfdist  # noqa: E402
 
 if TYPE_CHECKING:
     from sphinx.application import Sphinx
 
 project = "tfdist"
 copyright = "the authors of tfdist"
-version = release = __version__
+version = release = tfdist.__version__
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.autosummary", "sphinx.ext.napoleon"]
 root_doc = "docs/index"
 include_patterns = ["*.md", "docs/**", "examples/README.md", "notebooks/README.md"]
 exclude_patterns = [".*", "build", "dist", "tests", "tfdist", "benchmarks", "docs/templates", "docs/static"]
-templates_path = ["templates"]
+templates_path = [str(ROOT / "docs" / "templates")]  # autosummary takes relative paths from the folder of sources
 nitpicky = True
 
 # Markdown without extensions of Sphinx, and anchors of headings as GitHub makes them.
@@ -46,10 +46,24 @@ autodoc_typehints_description_target = "documented"
 autodoc_preserve_defaults = True
 python_use_unqualified_type_names = True
 python_maximum_signature_line_length = 100
+default_role = "code"
 napoleon_numpy_docstring = False
 napoleon_use_ivar = True
-# Types of other packages, whose references would have to be fetched from the network.
-nitpick_ignore_regex = [("py:.*", r"(tf|tensorflow|keras|tf_keras|np|numpy|absl|flags|collections|typing|pathlib)\..*")]
+# Two kinds of types have no page: those of other packages, whose references would have to be fetched from the network,
+# and those of tfdist that are not public names, such as tfdist.checkpoint.part.Part.
+nitpick_ignore_regex = [
+    ("py:.*", r"(tf|tensorflow|keras|tf_keras|np|numpy|absl|flags|collections|typing|pathlib)\..*"),
+    ("py:.*", r"tfdist\.\w+\.\w+\..*|Path"),
+]
+# What the template knows: the packages, and names that a second package offers too: they are documented in the first one.
+autosummary_context = {
+    "packages": list(tfdist._ROOMS),
+    "homes": {
+        "tfdist.AllReduceOptions": "tfdist.allreduce.AllReduceOptions",
+        "tfdist.create_strategy": "tfdist.strategies.create_strategy",
+        "tfdist.launch.Task": "tfdist.cluster.Task",
+    }
+}
 
 html_theme = "furo"
 html_title = "tfdist"
@@ -70,6 +84,19 @@ def show_programs(app: Sphinx, page: str, source: list[str]) -> None:
         source[0] += f"\n## {program.name}\n\n```python\n{program.read_text()}```\n"
 
 
+def show_bases(app: Sphinx, name: str, value: type, options: object, bases: list[type]) -> None:
+    """Replaces base classes that are not public by their own bases."""
+
+    def visible(base: type) -> list[type]:
+        if not base.__module__.startswith("tfdist.") or base in public:
+            return [] if base is object else [base]
+        return [found for above in base.__bases__ for found in visible(above)]
+
+    package = sys.modules[name.rpartition(".")[0]]
+    public = [getattr(package, other) for other in package.__all__]
+    bases[:] = list(dict.fromkeys(found for base in value.__bases__ for found in visible(base))) or [object]
+
+
 def import_packages(app: Sphinx) -> None:
     """Imports TensorFlow before autodoc imports the modules of packages in an order of its own."""
     importlib.import_module("tensorflow")
@@ -78,4 +105,5 @@ def import_packages(app: Sphinx) -> None:
 def setup(app: Sphinx) -> None:
     """Connects the functions of this file to Sphinx."""
     app.connect("builder-inited", import_packages, priority=1)
+    app.connect("autodoc-process-bases", show_bases)
     app.connect("source-read", show_programs)

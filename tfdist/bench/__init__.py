@@ -1,4 +1,12 @@
-"""The benchmarks `tfdist bench allreduce`, `tfdist bench input` and `tfdist bench optimizer`."""
+"""The benchmarks `tfdist bench allreduce`, `tfdist bench input` and `tfdist bench optimizer`.
+
+`BENCHMARKS` has the name of each benchmark, and what it measures.
+
+Example:
+    >>> from tfdist.bench import BENCHMARKS
+    >>> sorted(BENCHMARKS)
+    ['allreduce', 'input', 'optimizer']
+"""
 
 from __future__ import annotations
 

@@ -145,9 +145,9 @@ class ClusterConfig:
 
     @property
     def num_workers(self) -> int:
-        """The number of tasks that train: the workers in a cluster with ps, else the chief and the workers.
+        """The number of tasks that train.
 
-        A single process counts as one worker.
+        These are the workers in a cluster with ps, else the chief and the workers. A single process counts as one.
         """
         if not self.jobs:
             return 1
@@ -168,7 +168,7 @@ class ClusterConfig:
 
     @property
     def is_coordinator(self) -> bool:
-        """Whether this task coordinates: the chief of a cluster with parameter servers runs the training program."""
+        """Whether this task is the chief of a cluster with parameter servers, which runs the training program."""
         return self.has_parameter_servers and self.task_type in CHIEF_JOBS
 
     @property
@@ -192,7 +192,7 @@ class ClusterConfig:
 
     @property
     def address(self) -> str | None:
-        """The `host:port` of this task; None for a single process, and for an evaluator that is not in the cluster."""
+        """Host and port of this task; None for a single process, and for an evaluator that is not in the cluster."""
         mine = (self.task_type, self.task_index)
         return next((task.address for task in tasks_of(self.jobs, self.indices) if task[:2] == mine), None)
 

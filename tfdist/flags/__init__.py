@@ -1,8 +1,12 @@
 """The command-line flags of `tfdist train`, which other absl programs can use as well.
 
+`GROUPS` has the names of the groups of flags.
+
 Example:
     >>> from absl import flags
-    >>> from tfdist.flags import define_flags, strategy_from_flags
+    >>> from tfdist.flags import GROUPS, define_flags, strategy_from_flags
+    >>> GROUPS
+    ('strategy', 'training', 'program')
     >>> values = flags.FlagValues()
     >>> define_flags(groups=("strategy",), flag_values=values)
     >>> _ = values(["program", "--strategy=one_device"])

@@ -33,7 +33,7 @@ class TaskExit:
 
     @property
     def shell_code(self) -> int:
-        """The exit code that a shell reports: 128 + the signal's number for a task that was killed."""
+        """The exit code that a shell reports, which is 128 + the signal's number for a task that was killed."""
         return self.code if self.code >= 0 else 128 - self.code
 
     @property

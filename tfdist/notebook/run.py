@@ -51,8 +51,8 @@ def run(
         verbose: whether the cell shows the lines of the tasks; the log files always have them.
 
     Returns:
-        What the function returned on the chief: numbers, arrays, texts, a History, or lists and dicts of these. Tensors
-        and variables are returned as arrays. A module returns None.
+        What the function returned on the chief, which may be numbers, arrays, texts, a History, or lists and dicts of
+        these. Tensors and variables are returned as arrays. A module returns None.
 
     Raises:
         ValueError: if the function, its arguments or what it returns cannot be sent to another process.

@@ -17,12 +17,13 @@ from tfdist.optimizers.trust_ratio import norm
 class LARS(LayerwiseOptimizer):
     """LARS: SGD with momentum, and a learning rate for each variable that is scaled by the norm of the variable.
 
-    With classic momentum, as in MLPerf, the velocity holds steps: v = momentum * v + learning_rate * ratio * (g +
-    weight_decay * w) and w -= v, with the trust ratio eeta * |w| / (|g| + weight_decay * |w| + epsilon).
+    With classic momentum, as in MLPerf, the velocity holds steps:
+    `v = momentum * v + learning_rate * ratio * (g + weight_decay * w)` and `w -= v`, with the trust ratio
+    `eeta * |w| / (|g| + weight_decay * |w| + epsilon)`.
 
-    Without classic momentum the velocity holds gradients: v = momentum * v + g + weight_decay * w and w -=
-    learning_rate * ratio * v, with the trust ratio eeta * |w| / (|v| + epsilon). With nesterov, g + weight_decay * w +
-    momentum * v replaces v in the step and in the ratio.
+    Without classic momentum the velocity holds gradients: `v = momentum * v + g + weight_decay * w` and
+    `w -= learning_rate * ratio * v`, with the trust ratio `eeta * |w| / (|v| + epsilon)`. With nesterov,
+    `g + weight_decay * w + momentum * v` replaces v in the step and in the ratio.
 
     The trust ratio is 1 if either norm is 0. For float16 and bfloat16, norms are computed in float32. A sparse gradient
     gives the same step as the dense gradient.

@@ -1,4 +1,12 @@
-"""Builds a tf.distribute.Strategy from a ClusterConfig and options."""
+"""Builds a tf.distribute.Strategy from a ClusterConfig and options.
+
+`STRATEGY_NAMES` has the names that `create_strategy` takes.
+
+Example:
+    >>> from tfdist.strategies import STRATEGY_NAMES
+    >>> "mirrored" in STRATEGY_NAMES
+    True
+"""
 
 from tfdist._strategy_names import STRATEGY_NAMES
 from tfdist.strategies.central_storage import central_storage

@@ -8,11 +8,13 @@ sources is that of the repository, so that a link that works in a checkout works
 
 from __future__ import annotations
 
-import importlib
+import inspect
 import os
+import re
+import shutil
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
@@ -47,6 +49,7 @@ autodoc_preserve_defaults = True
 python_use_unqualified_type_names = True
 python_maximum_signature_line_length = 100
 default_role = "code"
+toc_object_entries_show_parents = "hide"
 napoleon_numpy_docstring = False
 napoleon_use_ivar = True
 # Two kinds of types have no page: those of other packages, whose references would have to be fetched from the network,
@@ -55,14 +58,14 @@ nitpick_ignore_regex = [
     ("py:.*", r"(tf|tensorflow|keras|tf_keras|np|numpy|absl|flags|collections|typing|pathlib)\..*"),
     ("py:.*", r"tfdist\.\w+\.\w+\..*|Path"),
 ]
-# What the template knows: the packages, and names that a second package offers too: they are documented in the first one.
+# What the template knows: the packages, and names of which a second package has the description.
 autosummary_context = {
     "packages": list(tfdist._ROOMS),
     "homes": {
         "tfdist.AllReduceOptions": "tfdist.allreduce.AllReduceOptions",
         "tfdist.create_strategy": "tfdist.strategies.create_strategy",
         "tfdist.launch.Task": "tfdist.cluster.Task",
-    }
+    },
 }
 
 html_theme = "furo"
@@ -75,35 +78,31 @@ html_show_sphinx = False
 html_additional_pages = {"index": "first.html"}
 
 
+def remove_pages_of_packages(app: Sphinx) -> None:
+    """Removes the generated pages, so that a package that is gone has no page."""
+    shutil.rmtree(ROOT / "docs" / "api", ignore_errors=True)
+
+
 def show_programs(app: Sphinx, page: str, source: list[str]) -> None:
     """Appends the programs to the page of examples, and makes links to them links within the page."""
     if page != "examples/README":
         return
-    for program in sorted((ROOT / "examples").glob("*.py")):
-        source[0] = source[0].replace(f"]({program.name})", f"](#{program.stem}py)")
-        source[0] += f"\n## {program.name}\n\n```python\n{program.read_text()}```\n"
+    for name in re.findall(r"\]\((\w+\.py)\)", source[0]):
+        source[0] = source[0].replace(f"]({name})", f"](#{name.replace('.', '')})")
+        source[0] += f"\n## {name}\n\n```python\n{(ROOT / 'examples' / name).read_text()}```\n"
 
 
-def show_bases(app: Sphinx, name: str, value: type, options: object, bases: list[type]) -> None:
-    """Replaces base classes that are not public by their own bases."""
-
-    def visible(base: type) -> list[type]:
-        if not base.__module__.startswith("tfdist.") or base in public:
-            return [] if base is object else [base]
-        return [found for above in base.__bases__ for found in visible(above)]
-
-    package = sys.modules[name.rpartition(".")[0]]
-    public = [getattr(package, other) for other in package.__all__]
-    bases[:] = list(dict.fromkeys(found for base in value.__bases__ for found in visible(base))) or [object]
-
-
-def import_packages(app: Sphinx) -> None:
-    """Imports TensorFlow before autodoc imports the modules of packages in an order of its own."""
-    importlib.import_module("tensorflow")
+def skip_overrides(app: Sphinx, kind: str, name: str, value: Any, skip: bool, options: object) -> bool | None:
+    """Leaves out methods that a base class has too: it describes them, or Keras and tfdist call them."""
+    method = inspect.unwrap(getattr(value, "fget", None) or getattr(value, "__func__", value))
+    module = sys.modules.get(getattr(method, "__module__", None) or "")
+    owner = getattr(module, getattr(method, "__qualname__", "").rpartition(".")[0], None)
+    return True if isinstance(owner, type) and any(hasattr(base, name) for base in owner.__bases__) else None
 
 
 def setup(app: Sphinx) -> None:
     """Connects the functions of this file to Sphinx."""
-    app.connect("builder-inited", import_packages, priority=1)
-    app.connect("autodoc-process-bases", show_bases)
+    # Before autosummary makes the pages.
+    app.connect("builder-inited", remove_pages_of_packages, priority=1)
     app.connect("source-read", show_programs)
+    app.connect("autodoc-skip-member", skip_overrides)

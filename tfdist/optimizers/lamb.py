@@ -18,9 +18,9 @@ from tfdist.optimizers.trust_ratio import norm
 class LAMB(LayerwiseOptimizer):
     """LAMB: Adam with weight decay, and a step for each variable that is scaled by the norm of the variable.
 
-    The update is `w -= learning_rate * ratio * u` with `u = m / (sqrt(v) + epsilon) + weight_decay * w`. The trust ratio
-    is `|w| / |u|`, or 1 if either norm is 0. For float16 and bfloat16, norms and moments are computed in float32. A sparse
-    gradient gives the same step as the dense gradient.
+    The update is `w -= learning_rate * ratio * u` with `u = m / (sqrt(v) + epsilon) + weight_decay * w`. The trust
+    ratio is `|w| / |u|`, or 1 if either norm is 0. For float16 and bfloat16, norms and moments are computed in float32.
+    A sparse gradient gives the same step as the dense gradient.
 
     Args:
         learning_rate: a number or a LearningRateSchedule.

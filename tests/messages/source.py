@@ -146,7 +146,11 @@ class Reader:
             values = self._locals[name]
             if len(values) == 1 and is_text(values[0]):
                 self._file.consumed.add(values[0])
-                return self.text(values[0])
+                # Within its own value, such as in `line = f"{line}."`, the name is an argument.
+                del self._locals[name]
+                found = self.text(values[0])
+                self._locals[name] = values
+                return found
         elif is_text(value := self._file.constants.get(name)):
             self._file.consumed.add(value)
             return Reader(self._file).text(value)

@@ -22,7 +22,9 @@ from tfdist.train.cli import check_flags
 from tfdist.verify.cli import parser as verify_parser
 from tfdist.verify.cli import program_in
 
-DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+# tests/test_followed.py runs the tutorial, whose commands need the files and the environment of those before.
+FOLLOWED = {ROOT / "docs" / "tutorial.md"}
+DOCUMENTS = [ROOT / "README.md", *sorted(set((ROOT / "docs").rglob("*.md")) - FOLLOWED)]
 
 
 def _snippets(language: str) -> list[tuple[str, str]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import json
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -98,3 +99,11 @@ def test_attributes_that_have_not_changed_are_those_of_the_new_program() -> None
     since = plain_state(holder, {}, "holder")
     holder.losses.append(2.0)
     assert list(plain_state(holder, {}, "holder", since=since)) == ["losses"]
+
+
+@pytest.mark.parametrize("function", [["os", "system"], ["builtins", "list"], ["os", "no_such_name"]])
+def test_a_snapshot_calls_no_function_of_its_writers_choice(function: list[str], tmp_path: Path) -> None:
+    state = {"value": {"named": function, "values": [f"touch {tmp_path}/called"]}}
+    with pytest.raises(ValueError, match="expected the class of a named tuple in the snapshot, received"):
+        set_plain_state(Holder(), state, {})
+    assert list(tmp_path.iterdir()) == []

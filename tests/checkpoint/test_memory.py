@@ -217,3 +217,43 @@ def test_parts_of_workers_that_nobody_uses_are_removed_at_the_end_of_a_run(opene
     remove_unused(str(root.parent / "run"), root=root)
     left = {folder_of(str(root.parent / run), worker, root=root) for worker, run in ((1, "run"), (0, "other"))}
     assert set(root.iterdir()) == left
+
+
+def test_a_folder_that_others_may_write_is_refused_and_left_as_it_is(opened, root):
+    folder = folder_of(str(root.parent / "run"), 0, root=root)
+    folder.mkdir()
+    folder.chmod(0o777)
+    (folder / "slot-0").write_text("forged")
+    with pytest.raises(PermissionError, match=r"expected '.*' to be a folder that only this user can change"):
+        opened()
+    assert [path.name for path in folder.iterdir()] == ["slot-0"]
+
+
+def test_a_link_to_a_folder_is_refused_and_nothing_is_written_to_it(opened, root):
+    target = root.parent / "of this user"
+    target.mkdir(mode=0o700)
+    (target / "new-house").touch()
+    folder_of(str(root.parent / "run"), 0, root=root).symlink_to(target)
+    with pytest.raises(PermissionError):
+        opened()
+    assert [path.name for path in target.iterdir()] == ["new-house"]
+
+
+def test_the_folder_of_another_user_is_refused(opened, root, monkeypatch):
+    opened().close()
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    with pytest.raises(PermissionError):
+        opened()
+
+
+def test_no_file_in_a_folder_that_others_may_write_is_read(root):
+    folder = root / f"tfdist-{os.getuid()}-0-0"
+    folder.mkdir()
+    folder.chmod(0o777)
+    # Reading it would wait for ever.
+    os.mkfifo(folder / "directory")
+    assert remove_forgotten(root) == []
+    folder.chmod(0o700)
+    (folder / "directory").unlink()
+    (folder / "directory").write_text(str(root / "gone"))
+    assert remove_forgotten(root) == [folder.name]

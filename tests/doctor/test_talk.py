@@ -84,13 +84,14 @@ def test_unknown_fields_of_another_version_are_ignored():
     "change",
     [
         {"identity": 3},
+        {"identity": {**wire.encode(facts().identity), "unique": "a/../../other"}},
         {"versions": {"Python": 3}},
         {"cluster": None},
         {"links": [{}]},
         {"links": [{"target": "worker 1", "address": "nowhere"}]},
         {"links": [{"target": "worker 1", "address": "b:1", "resolved": ["nowhere"]}]},
     ],
-    ids=range(6),
+    ids=range(7),
 )
 def test_facts_of_another_form_are_refused(change):
     sent = json.loads(json.dumps(wire.encode(facts())))

@@ -146,3 +146,17 @@ def test_many_writers_at_once_lose_no_file(tmp_path):
     children = [forked.start(lambda number=number: write(number)) for number in range(6)]
     assert [forked.end(child) for child in children] == [0] * 6
     assert len(os.listdir(tmp_path)) == 120
+
+
+@pytest.mark.parametrize(("mode", "is_removed"), [(0o1777, False), (0o770, True)])
+def test_where_everyone_may_write_folders_of_other_users_are_kept(mode, is_removed, tmp_path, monkeypatch):
+    abandoned = tmp_path / ".tfdist-abandoned"
+    abandoned.mkdir()
+    (abandoned / "lock").touch()
+    tmp_path.chmod(mode)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+        assert bool(remove_abandoned(str(tmp_path))) == is_removed
+    assert abandoned.exists() != is_removed
+    remove_abandoned(str(tmp_path))
+    assert not abandoned.exists()

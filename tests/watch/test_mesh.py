@@ -20,6 +20,8 @@ from tfdist.watch.udp import open_socket, resolve
 
 # Far more time than anything here needs, so that only a hang fails.
 DEADLINE_SECONDS = 60.0
+# The header of a datagram of worker 1 that anyone can make who does not know the token.
+NOISE = Datagram(token=0, worker=1, number=1, fields={}).to_bytes().removesuffix(b"{}")
 
 
 @contextlib.contextmanager
@@ -207,6 +209,20 @@ def test_a_record_that_is_too_large_is_refused_and_changes_nothing():
         with pytest.raises(ValueError, match=r"expected a record of at most 1000 bytes, received \d+ with \['text'\]"):
             first.publish(text="x" * 2000)
         assert fields(first.states()[0]) == {"step": 1}
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"tfd1", b"\xff" * 2000, NOISE + b"[" * 1900, NOISE + b'{"a":' * 380, NOISE + b"1" * 1900, NOISE + b"\xff"],
+    ids=range(7),
+)
+def test_bytes_of_a_stranger_change_nothing(data):
+    with meshes(2) as (first, second), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
+        stranger.sendto(data, ("127.0.0.1", first._udp.getsockname()[1]))
+        # The datagrams are received in this order.
+        time.sleep(0.05)
+        second.publish(urgent=True, step=3)
+        wait_for(lambda: fields(first.states()[1]) == {"step": 3})
 
 
 def test_a_host_without_address_is_named():

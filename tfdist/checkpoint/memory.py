@@ -29,6 +29,7 @@ from tfdist.checkpoint.part import (
     whole_part,
     write_part,
 )
+from tfdist.checkpoint.private_folder import is_private, make_private
 from tfdist.saving.scratch_folder import scratch_folder
 
 SHARED_MEMORY = Path("/dev/shm")
@@ -53,7 +54,7 @@ class MemoryTier:
 
     Raises:
         ValueError: if another process uses the parts of this worker.
-        OSError: if there is no shared memory.
+        OSError: if there is no shared memory, or if another user has made a folder of this name.
 
     Example:
         >>> import numpy as np, tempfile
@@ -69,7 +70,7 @@ class MemoryTier:
     def __init__(self, directory: str, *, worker: int, root: Path = SHARED_MEMORY) -> None:
         remove_forgotten(root)
         self._folder = folder_of(directory, worker, root=root)
-        self._folder.mkdir(mode=0o700, exist_ok=True)
+        make_private(self._folder)
         self._lock = _locked(self._folder / "lock", directory)
         self._mapped: dict[int, mmap.mmap] = {}
         self._newest: int | None = None
@@ -254,7 +255,7 @@ def remove_forgotten(root: Path = SHARED_MEMORY) -> list[str]:
     for folder in sorted(root.glob(f"tfdist-{os.getuid()}-*")):
         note = folder / "directory"
         try:
-            if os.path.exists(note.read_text()) or not _remove_unlocked(folder):
+            if not is_private(folder) or os.path.exists(note.read_text()) or not _remove_unlocked(folder):
                 continue
         except OSError:
             continue
@@ -271,7 +272,8 @@ def remove_unused(directory: str, *, root: Path = SHARED_MEMORY) -> None:
         root: folder of shared memory.
     """
     for folder in root.glob(folder_of(directory, 0, root=root).name.removesuffix("0") + "*"):
-        _remove_unlocked(folder)
+        if is_private(folder):
+            _remove_unlocked(folder)
 
 
 def _remove_unlocked(folder: Path) -> bool:

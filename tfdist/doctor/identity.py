@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 import socket
 import uuid
 from collections.abc import Mapping
@@ -11,6 +12,7 @@ from pathlib import Path
 
 from tfdist.cluster.greeting import own_incarnation
 
+_WORD = re.compile(r"[A-Za-z0-9]{1,64}")
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -20,11 +22,14 @@ class Identity:
 
     Args:
         task: name of its task, such as "worker 1".
-        unique: a text that no other process has.
+        unique: a text that no other process has, of letters and digits.
         host: name of its machine or container.
         process: its process id.
         machine: the same text for all containers of a machine, as long as the machine is not started again.
         incarnation: the launch and the start of its tasks, in one word; None if `tfdist launch` did not start it.
+
+    Raises:
+        ValueError: if `unique` has other characters.
 
     Example:
         >>> Identity(task="worker 1", unique="a", host="node3", process=17, machine="b").place
@@ -37,6 +42,11 @@ class Identity:
     process: int
     machine: str
     incarnation: str | None = None
+
+    def __post_init__(self) -> None:
+        # The text of another task comes from the network, and is a part of the names of its files.
+        if not _WORD.fullmatch(self.unique):
+            raise ValueError(f"expected unique to have 1 to 64 letters and digits, received {self.unique!r:.100}.")
 
     @property
     def place(self) -> str:

@@ -10,6 +10,7 @@ import contextlib
 import fcntl
 import os
 import shutil
+import stat
 import tempfile
 import time
 from collections.abc import Iterator
@@ -59,7 +60,8 @@ def remove_abandoned(parent: str, prefix: str = PREFIX) -> list[str]:
     """Removes the folders of writers that were killed, and returns their names.
 
     Folders of writers that live are kept, on any host, as far as the file system has locks. Without locks, nothing is
-    removed.
+    removed. Where everyone may write, as in /tmp, folders of other users are kept: their owners could replace them by a
+    link to a folder of this user while they are removed.
 
     Args:
         parent: an existing folder.
@@ -71,9 +73,14 @@ def remove_abandoned(parent: str, prefix: str = PREFIX) -> list[str]:
         >>> remove_abandoned(tempfile.mkdtemp())
         []
     """
+    is_public = bool(os.stat(parent).st_mode & stat.S_IWOTH)
     with os.scandir(parent) as entries:
         found = [
-            entry.path for entry in entries if entry.name.startswith(prefix) and entry.is_dir(follow_symlinks=False)
+            entry.path
+            for entry in entries
+            if entry.name.startswith(prefix)
+            and entry.is_dir(follow_symlinks=False)
+            and (not is_public or entry.stat(follow_symlinks=False).st_uid == os.geteuid())
         ]
     return [os.path.basename(path) for path in sorted(found) if _remove_if_abandoned(path)]
 

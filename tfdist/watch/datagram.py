@@ -52,7 +52,8 @@ class Datagram:
         _, token, worker, number = _HEADER.unpack_from(data)
         try:
             fields = json.loads(data[_HEADER.size :])
-        except ValueError:
+        except (ValueError, RecursionError):
+            # RecursionError: brackets within brackets. Anyone who reaches the port can send them.
             return None
         if not isinstance(fields, dict):
             return None

@@ -52,6 +52,9 @@ def set_plain_state(callback: Any, state: Mapping[str, Any], arrays: Mapping[str
         callback: a callback of the same class.
         state: what plain_state returned.
         arrays: the arrays by name.
+
+    Raises:
+        ValueError: if the state is none that plain_state returns.
     """
     for name, value in state.items():
         setattr(callback, name, _unpacked(value, arrays))
@@ -106,6 +109,13 @@ def _named(module: str, name: str) -> Any:
     return found
 
 
+def _named_tuple(kind: Any, values: list[Any]) -> Any:
+    # Any other function would be called with arguments that the writer of the snapshot has chosen: os.system, too.
+    if not (isinstance(kind, type) and issubclass(kind, tuple) and hasattr(kind, "_fields")):
+        raise ValueError(f"expected the class of a named tuple in the snapshot, received {kind!r}.")
+    return kind(*values)
+
+
 def _unpacked(value: Any, arrays: Mapping[str, np.ndarray]) -> Any:
     if isinstance(value, list):
         return [_unpacked(one, arrays) for one in value]
@@ -114,7 +124,7 @@ def _unpacked(value: Any, arrays: Mapping[str, np.ndarray]) -> Any:
     if "function" in value:
         return _named(*value["function"])
     if "named" in value:
-        return _named(*value["named"])(*_unpacked(value["values"], arrays))
+        return _named_tuple(_named(*value["named"]), _unpacked(value["values"], arrays))
     if "deque" in value:
         return collections.deque(_unpacked(value["deque"], arrays), value["maxlen"])
     for kind in _SEQUENCES:

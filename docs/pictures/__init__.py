@@ -1,0 +1,1 @@
+"""Draws the pictures of docs/concepts.md and docs/promise.md: python -m docs.pictures."""

@@ -26,6 +26,7 @@ def run(
     kwargs: Mapping[str, Any] | None = None,
     workers: int = 2,
     ps: int = 0,
+    max_restarts: int = 0,
     timeout_seconds: float | None = None,
     threads_per_task: int | None = None,
     env: Mapping[str, str] | None = None,
@@ -44,6 +45,8 @@ def run(
         kwargs: the keyword arguments of the function.
         workers: number of workers.
         ps: number of parameter servers. The coordinator calls the function; the others serve it.
+        max_restarts: how often all tasks start again after one has failed. A training with
+            `tfdist.checkpoint.AutoResume` then goes on from its last snapshot; other functions begin again.
         timeout_seconds: time limit; None is no limit.
         threads_per_task: number of CPU threads of each task; None divides the CPUs among the tasks.
         env: environment variables to add, such as {"TF_USE_LEGACY_KERAS": "1"}.
@@ -89,6 +92,7 @@ def run(
             command=command,
             workers=workers,
             ps=ps,
+            max_restarts=max_restarts,
             timeout_seconds=timeout_seconds,
             threads_per_task=threads_per_task,
             log_dir=Path(log_dir) if log_dir is not None else None,

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tfdist._sending import open_folders
 from tfdist.cluster import ClusterConfig
+from tfdist.cluster.launched import launched
 from tfdist.notebook.values import CALL, FAILED, RETURNED, Failure, write_returned
 
 
@@ -28,7 +29,8 @@ def main(folder: Path) -> None:
             write_returned(folder / RETURNED, value)
     except Exception as error:
         # With its time, since the others fail soon after the first one.
-        failure = Failure.of(task, error, seconds=time.time())
+        launch = launched()
+        failure = Failure.of(task, error, seconds=time.time(), attempt=launch.attempt if launch else 0)
         (folder / FAILED.replace("*", task.replace(" ", "-"))).write_bytes(pickle.dumps(failure))
         sys.exit(failure.text)
 

@@ -44,6 +44,7 @@ class Failure:
         summary: class and message of the exception.
         text: its traceback.
         error: the exception; None if it cannot be pickled.
+        attempt: how often the tasks had been restarted before.
     """
 
     task: str
@@ -51,15 +52,17 @@ class Failure:
     summary: str
     text: str
     error: BaseException | None
+    attempt: int = 0
 
     @classmethod
-    def of(cls, task: str, error: BaseException, *, seconds: float) -> Failure:
+    def of(cls, task: str, error: BaseException, *, seconds: float, attempt: int = 0) -> Failure:
         """Returns the failure of a task that an exception has ended.
 
         Args:
             task: name of the task.
             error: the exception.
             seconds: when it was raised, by time.time().
+            attempt: how often the tasks had been restarted before.
         """
         # The first frame is the call of the function by the program of the task.
         inner = error.__traceback__.tb_next if error.__traceback__ is not None else None
@@ -69,7 +72,7 @@ class Failure:
             kept = pickle.loads(cloudpickle.dumps(error))
         except Exception:
             kept = None
-        return cls(task, seconds, summary, text, kept if isinstance(kept, BaseException) else None)
+        return cls(task, seconds, summary, text, kept if isinstance(kept, BaseException) else None, attempt)
 
 
 class _Pickler(cloudpickle.Pickler):
@@ -122,10 +125,10 @@ def write_returned(path: Path, value: Any) -> None:
 
 
 def guilty(failures: list[Failure]) -> Failure | None:
-    """Returns the failure that came first; the other tasks fail because of it.
+    """Returns the failure that came first after the last restart; the other tasks fail because of it.
 
     Args:
-        failures: the failures of all tasks.
+        failures: the failures of all tasks. A task that failed before a restart, and not after it, has an old one.
 
     Example:
         >>> from tfdist.notebook.values import Failure, guilty
@@ -133,4 +136,4 @@ def guilty(failures: list[Failure]) -> Failure | None:
         >>> guilty([second, first]).task
         'worker 1'
     """
-    return min(failures, key=lambda failure: failure.seconds, default=None)
+    return min(failures, key=lambda failure: (-failure.attempt, failure.seconds), default=None)

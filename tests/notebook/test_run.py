@@ -97,6 +97,31 @@ def test_a_task_that_is_killed_is_named_with_its_last_lines() -> None:
         notebook.run(die, workers=1)
 
 
+def test_tasks_start_again_after_a_failure() -> None:
+    def second_time() -> str:
+        first = Path(f"first-{index()}")
+        if index() == 1 and not first.exists():
+            first.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return os.environ["TFDIST_ATTEMPT"]
+
+    assert notebook.run(second_time, workers=2, max_restarts=1) == "1"
+
+
+def test_the_exception_after_the_last_restart_is_raised() -> None:
+    def fail() -> None:
+        first = Path("first")
+        if index() == 0 and not first.exists():
+            first.touch()
+            raise LookupError("at first")
+        if index() == 1 and first.exists() and os.environ["TFDIST_ATTEMPT"] == "1":
+            raise KeyError("at last")
+        time.sleep(60)
+
+    with pytest.raises(KeyError, match="at last"):
+        notebook.run(fail, workers=2, max_restarts=1)
+
+
 def test_a_time_limit_ends_all_tasks() -> None:
     with pytest.raises(TimeoutError, match="expected the tasks to end within 2 s, received no end; the logs are in "):
         notebook.run(time.sleep, args=[60], workers=2, timeout_seconds=2.0)

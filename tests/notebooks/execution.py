@@ -100,6 +100,8 @@ def execute(
         # A progress bar is kept in its last state only.
         coalesce_streams=True,
     )
-    # The configuration of IPython of this account is not that of a reader. The name python3 stands for this Python.
-    with _environment({"PYTHONPATH": str(ROOT), "IPYTHONDIR": str(folder / ".ipython")}, SURROUNDINGS):
+    # The configuration of IPython of this account is not that of a reader. The name python3 stands for this Python. The
+    # notebooks are for Keras 3.
+    variables = {"PYTHONPATH": str(ROOT), "IPYTHONDIR": str(folder / ".ipython")}
+    with _environment(variables, (*SURROUNDINGS, "TF_USE_LEGACY_KERAS")):
         return client.execute()

@@ -47,7 +47,7 @@ class Shown:
 
     def numbers(self, pattern: str) -> list[float]:
         """Returns the numbers in the one place of the text that has a pattern."""
-        found = re.findall(pattern, self.text)
+        found = re.findall(pattern, self.text, re.M)
         assert len(found) == 1, f"expected the output {pattern!r} once, received it {len(found)} times"
         return [float(number) for number in (found[0] if isinstance(found[0], tuple) else found)]
 

@@ -16,6 +16,7 @@ import dataclasses
 import re
 import sys
 import tempfile
+import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -23,7 +24,7 @@ from tests.processes import ROOT, finish, start
 
 DEADLINE_SECONDS = 600
 # Where the documents say that the sources are. The test uses this checkout instead.
-REPOSITORY = "https://github.com/tfdist/tfdist"
+REPOSITORY = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["urls"]["Repository"]
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.M | re.S)
 _SAVED = re.compile(r"Save this as `([\w.]+)`:\s*$")
 _TERMINAL = re.compile(r"In the (?:first|second) terminal:\s*$")

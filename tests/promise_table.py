@@ -1,4 +1,7 @@
-"""Writes the table of docs/promise.md from docs/conformance.md: python -m tests.promise_table --write docs/promise.md."""
+"""Writes the table of docs/promise.md from docs/conformance.md.
+
+python -m tests.promise_table --write docs/promise.md
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,8 @@ from tests.processes import ROOT
 
 BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
 HEAD = """\
-| versions | rows | cells | stock: right | stock: wrong, no error | stock: fails or refuses | tfdist: right | tfdist: refuses |
+| versions | rows | cells | stock: right | stock: wrong, no error | stock: fails or refuses | tfdist: right | \
+tfdist: refuses |
 | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |"""
 
 

@@ -74,8 +74,8 @@ def test_no_line_of_a_dependency_is_shown_before_the_first_step_and_the_log_file
     ended = run(command, cwd=tmp_path, deadline_seconds=180, env=env)
     assert ended.code == 0
     before = ended.text[: ended.text.index("22/22")].splitlines()[:-1]
-    of_tfdist = re.compile(r"tfdist launch: |\[workers? [^]]+\] (tfdist: |step \d+/22,)")
-    assert [line for line in before if not of_tfdist.match(line)] == []
+    own = re.compile(r"tfdist launch: |\[workers? [^]]+\] (tfdist: |step \d+/22,)")
+    assert [line for line in before if not own.match(line)] == []
     assert len(before) <= 7, "a line each for cluster, strategy, all-reduce, input, snapshots, their pace, and progress"
     for worker in range(2):
         assert re.search(r"^I\d{4} .*\] ", (tmp_path / "logs" / f"worker-{worker}.log").read_text(), re.MULTILINE)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import types
 
 import numpy as np
 import pytest
@@ -10,8 +11,9 @@ import tensorflow as tf
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from tests.processes import launch
+from tfdist.keras_compat.version import keras
 from tfdist.train import cli
-from tfdist.train.board import sketch
+from tfdist.train.board import TrainingBoard, sketch
 from tfdist.train.confusion import as_image, as_table, confusion_matrix, write_confusion_matrix
 
 
@@ -73,6 +75,47 @@ def test_a_single_process_without_compression_has_step_times_only(tmp_path, monk
     assert cli.main(["--epochs=1", "--model=mlp", f"--data_dir={tmp_path}/data"]) == 0
     found = events(tmp_path / "tfdist-model" / "logs" / "workers")
     assert set(found) == {"step_seconds/worker_0"}
+
+
+STRAGGLER = """
+import json, os, sys, time
+import tensorflow as tf
+from tfdist.train import data
+from tfdist.train.cli import main
+
+if json.loads(os.environ["TF_CONFIG"])["task"]["index"] == 1:
+    parse = data.ImageData.parse
+
+    def slow(self, record):
+        image, label = parse(self, record)
+        wait = tf.py_function(lambda: time.sleep(0.006), [], [])
+        with tf.control_dependencies([wait] if wait is not None else []):
+            return tf.identity(image), label
+
+    data.ImageData.parse = slow
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.full
+def test_the_share_of_waiting_tells_a_straggler(tmp_path):
+    (tmp_path / "program.py").write_text(STRAGGLER)
+    flags = ["--epochs=12", f"--data_dir={tmp_path}/data"]
+    ended = launch("--workers", "2", "--", "program.py", *flags, cwd=tmp_path, deadline_seconds=240)
+    assert ended.code == 0
+    found = events(tmp_path / "tfdist-model" / "logs" / "workers")
+    first, second = (value(found[f"waiting_share/worker_{worker}"][-1]).item() for worker in range(2))
+    assert first > second + 0.2
+
+
+def test_a_share_of_waiting_is_a_scalar(tmp_path):
+    watch = types.SimpleNamespace(waiting_share=lambda: 0.25)
+    model = keras().Sequential([keras().layers.Input([2]), keras().layers.Dense(1)])
+    model.compile("sgd", "mse")
+    board = TrainingBoard(str(tmp_path), watch=watch, is_compressed=False)
+    model.fit(tf.ones([8, 2]), tf.ones([8, 1]), batch_size=2, verbose=0, callbacks=[board])
+    found = events(tmp_path / "workers")
+    assert [value(event).item() for event in found["waiting_share/worker_0"]] == [0.25]
 
 
 def test_rows_of_the_matrix_are_labels_and_columns_are_predictions():

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import argparse
-from pathlib import Path
-
+from tests.generated import between_marks, main
 from tfdist.keras_compat.mend import Mend
 from tfdist.keras_compat.registry import MENDS
 
-BEGIN, END = "<!-- mends: begin -->", "<!-- mends: end -->"
 HEAD = """\
 | name | defect | Keras | strategies | upstream issue | rows of [conformance](conformance.md) |
 | --- | --- | --- | --- | --- | --- |"""
@@ -34,20 +31,8 @@ def table() -> str:
 
 def written(text: str) -> str:
     """Returns the text of the document with a new table between its two marks."""
-    before, rest = text.split(BEGIN)
-    _, after = rest.split(END)
-    return f"{before}{BEGIN}\n{table()}\n{END}{after}"
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m tests.mend_table", description=__doc__)
-    parser.add_argument("--write", type=Path, help="document to write; without this option the table is printed")
-    arguments = parser.parse_args()
-    if arguments.write:
-        arguments.write.write_text(written(arguments.write.read_text()))
-    else:
-        print(table())
+    return between_marks(text, "mends", table())
 
 
 if __name__ == "__main__":
-    main()
+    main(prog="python -m tests.mend_table", description=__doc__, mark="mends", part=table)

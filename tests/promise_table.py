@@ -5,13 +5,10 @@ python -m tests.promise_table --write docs/promise.md
 
 from __future__ import annotations
 
-import argparse
-from pathlib import Path
-
 from tests.conformance.document import Table, tables
+from tests.generated import between_marks, main
 from tests.processes import ROOT
 
-BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
 HEAD = """\
 | versions | rows | cells | stock: right | stock: wrong, no error | stock: fails or refuses | tfdist: right | \
 tfdist: refuses |
@@ -36,20 +33,8 @@ def table() -> str:
 
 def written(text: str) -> str:
     """Returns the text of the document with a new table between its two marks."""
-    before, rest = text.split(BEGIN)
-    _, after = rest.split(END)
-    return f"{before}{BEGIN}\n{table()}\n{END}{after}"
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m tests.promise_table", description=__doc__)
-    parser.add_argument("--write", type=Path, help="document to write; without this option the table is printed")
-    arguments = parser.parse_args()
-    if arguments.write:
-        arguments.write.write_text(written(arguments.write.read_text()))
-    else:
-        print(table())
+    return between_marks(text, "results", table())
 
 
 if __name__ == "__main__":
-    main()
+    main(prog="python -m tests.promise_table", description=__doc__, mark="results", part=table)

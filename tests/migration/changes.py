@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-import re
 from collections.abc import Sequence
 
 from tests.processes import ROOT
@@ -65,19 +64,6 @@ def shown(name: str) -> str:
         f"{found.changed} lines change, and {found.removed} lines are removed,\n"
         f"from [before.py]({folder}/before.py) to [after.py]({folder}/after.py):\n\n```diff\n{body}\n```"
     )
-
-
-def between_marks(text: str, mark: str, part: str) -> str:
-    """Returns a document with a new text between the two comments of a mark.
-
-    Example:
-        >>> between_marks("a <!-- x: begin -->old<!-- x: end --> b", "x", "new")
-        'a <!-- x: begin -->\\nnew\\n<!-- x: end --> b'
-    """
-    begin, end = f"<!-- {mark}: begin -->", f"<!-- {mark}: end -->"
-    found = re.findall(f"{begin}.*?{end}", text, re.S)
-    assert len(found) == 1, f"expected {begin} ... {end} once, received it {len(found)} times"
-    return text.replace(found[0], f"{begin}\n{part}\n{end}")
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

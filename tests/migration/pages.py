@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.migration.changes import between_marks, shown, table
+from tests.generated import between_marks
+from tests.migration.changes import shown, table
 from tests.migration.stock_cells import CENTRAL, ROWS, documented, keras_2_15, stock
 from tests.processes import ROOT
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from absl import flags
 
-from tests import mend_table
+from tests import mend_table, promise_table
 from tests.conformance.case import all_cases
 from tests.processes import ROOT, run
 from tfdist.bench import main as bench
@@ -91,3 +91,8 @@ def test_every_mend_is_described_and_its_rows_are_rows_of_the_conformance_table(
         assert mend.defect, mend.name
         assert set(mend.rows) <= titles, mend.name
         assert bool(mend.rows) != bool(mend.without_row), mend.name
+
+
+def test_the_table_of_the_promise_is_that_of_the_conformance_table() -> None:
+    text = (ROOT / "docs" / "promise.md").read_text()
+    assert promise_table.written(text) == text

@@ -1,0 +1,73 @@
+"""The versions in docs/versions.md and on other pages are those of pyproject.toml, and its legs are those of CI."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+
+from tests.processes import ROOT
+
+TEXT = (ROOT / "docs" / "versions.md").read_text()
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+EXTRAS = {"none": PROJECT["dependencies"], **PROJECT["optional-dependencies"]}
+
+
+def rows(heading: str) -> list[list[str]]:
+    """Returns the rows of the table below a heading, without the line of its titles."""
+    section = TEXT.split(f"## {heading}")[1].split("\n## ")[0]
+    lines = [line for line in section.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
+
+
+def minor_versions(allowed: SpecifierSet, majors: tuple[int, ...]) -> set[str]:
+    """Returns the versions such as "2.15" of which at least one patch version is allowed."""
+    tried = [
+        (f"{major}.{minor}", f"{major}.{minor}.{patch}") for major in majors for minor in range(40) for patch in (0, 1)
+    ]
+    return {name for name, version in tried if version in allowed}
+
+
+def requirement(name: str) -> SpecifierSet:
+    return next(one.specifier for one in map(Requirement, PROJECT["dependencies"]) if one.name == name)
+
+
+def test_the_legs_have_the_versions_that_can_be_installed() -> None:
+    legs = rows("Which versions of Python")
+    python, tensorflow, keras = ({word for leg in legs for word in leg[i].split(", ")} for i in (1, 2, 3))
+    assert python == minor_versions(SpecifierSet(PROJECT["requires-python"]), (3,))
+    assert tensorflow == minor_versions(requirement("tensorflow"), (2,))
+    # Keras 2.15 is the last version of Keras 2 in the package of this name.
+    assert keras - {"tf_keras 2.21", "2.15"} == minor_versions(requirement("keras"), (3,))
+    assert {"2.15"} == keras & minor_versions(requirement("keras"), (2,))
+    (tf_keras,) = map(Requirement, EXTRAS["tf-keras"])
+    assert minor_versions(tf_keras.specifier, (2,)) == {"2.21"}
+
+
+def test_the_extras_and_their_packages_are_listed() -> None:
+    listed = {row[0].strip("`"): row[2] for row in rows("Which extras are there?")}
+    assert listed.keys() == EXTRAS.keys()
+    for extra, text in listed.items():
+        found = [Requirement(one) for one in EXTRAS[extra]]
+        names = {name for one in found for name in (one.extras if one.name == "tfdist" else {one.name})}
+        assert set(re.findall(r"`([^`]+)`", text)) == names, extra
+
+
+@pytest.mark.parametrize("extra", EXTRAS)
+def test_every_package_has_a_lower_and_an_upper_bound(extra: str) -> None:
+    for one in map(Requirement, EXTRAS[extra]):
+        operators = {specifier.operator for specifier in one.specifier}
+        assert one.name == "tfdist" or {">=", "<"} <= operators or "==" in operators, one
+
+
+def test_the_legs_of_ci_are_listed() -> None:
+    script = (ROOT / ".ci" / "run").read_text()
+    legs = re.search(r"keras3 \| tf_keras \| addons \| python", script)
+    assert legs is not None
+    assert [row[0].split("`")[1] for row in rows("What does CI run?")] == legs[0].split(" | ")
+    others = re.search(r"for version in ([\d. ]+);", script)
+    assert others is not None
+    assert f"`python` ({', '.join(others[1].split())})" in TEXT

@@ -1,4 +1,4 @@
-"""Parts of documents that programs write, between two marks such as `<!-- mends: begin -->` and `<!-- mends: end -->`."""
+"""Parts of documents that programs write, between two marks: `<!-- mends: begin -->` and `<!-- mends: end -->`."""
 
 from __future__ import annotations
 

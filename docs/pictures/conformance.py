@@ -9,14 +9,14 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from docs.pictures.style import INK, LARGE, LINE, PAPER, SMALL, STRONG_BLUE, STRONG_ORANGE, YELLOW, box, canvas, label
+from docs.pictures.style import INK, LARGE, LINE, MIDDLE_BLUE, PAPER, SMALL, STRONG_ORANGE, YELLOW, box, canvas, label
 from tests.conformance.document import tables
 
 # Letter, face, mark, and colour of the mark of each result. Pass is light and has no mark.
 KINDS = {
     "pass": ("p", "#dcefe0", "", INK),
     "wrong": ("w", STRONG_ORANGE, "x", PAPER),
-    "raises": ("r", STRONG_BLUE, "-", PAPER),
+    "raises": ("r", MIDDLE_BLUE, "-", INK),
     "hangs": ("h", INK, "h", PAPER),
     "refuses": ("f", YELLOW, "o", INK),
     "n/a": ("n", PAPER, "·", INK),

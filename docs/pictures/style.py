@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 # Readable with every kind of colour vision, and in grey: each is also told apart by a text or a mark.
 INK, PAPER, GREY, LINE = "#1b1b1b", "#ffffff", "#e8e8e8", "#6b6b6b"
 BLUE, ORANGE, GREEN, YELLOW = "#cfe3f5", "#f8d9b8", "#d3ebd0", "#fbf0b0"
-STRONG_BLUE, STRONG_ORANGE = "#2c6fb0", "#c8501e"
+MIDDLE_BLUE, STRONG_ORANGE = "#8ab8e2", "#c8501e"
 SMALL, NORMAL, LARGE = 9.0, 10.0, 11.5
 
 _SETTINGS = {

@@ -11,8 +11,8 @@ from nbclient.exceptions import CellExecutionError, CellTimeoutError
 from tests.notebooks.execution import NAMES, Shown, execute, from_file
 from tests.notebooks.results import RESULTS
 
-# Only tests/full executes these. CI runs programs with the same features in tests/examples: lamb_recipe, compression and
-# parameter_servers.
+# Only tests/full executes these. CI runs programs with the same features in tests/examples: lamb_recipe, compression
+# and parameter_servers.
 ONLY_FULL = ("04_large_batches", "05_slow_network", "07_parameter_servers")
 
 

@@ -122,6 +122,7 @@ def draw_plan(axis, workers):
             axis.text(segment.start + segment.records / 2, row, shard, ha="center", va="center", color="white")
     axis.set(title=f"{workers} worker{'s' * (workers > 1)}", xlabel="record of the file")
     axis.spines[["top", "right", "left"]].set_visible(False)
+    axis.tick_params(axis="y", length=0)
 
 
 figure, axes = plt.subplots(1, 3, figsize=(11, 3), sharey=True, layout="constrained")
@@ -129,7 +130,6 @@ for axis, workers in zip(axes, (1, 2, 4), strict=True):
     draw_plan(axis, workers)
 axes[0].set_yticks(range(5), [name.split("/")[-1] for name in sorted(files)])
 axes[0].invert_yaxis()
-axes[0].tick_params(length=0)
 handles = [plt.Rectangle((0, 0), 1, 1, color=colour) for colour in COLOURS]
 figure.legend(handles, [f"worker {worker}" for worker in range(4)], loc="outside lower center", ncols=4, frameon=False)
 plt.show()

@@ -143,14 +143,9 @@ for worker, (rows, colour) in enumerate(zip(steps, ("tab:gray", "tab:blue"), str
     size = 7 if worker == 0 else 2.5
     axis.plot(rows[:, 0] - began, rows[:, 1], "o", color=colour, markersize=size, label=f"worker {worker}", mew=0)
 dies = np.flatnonzero(np.diff(steps[1][:, 1]) < 0)[0]
-axis.annotate(
-    "worker 1 is killed",
-    (steps[1][dies, 0] - began, steps[1][dies, 1]),
-    xytext=(25, 35),
-    textcoords="offset points",
-    ha="left",
-    arrowprops={"arrowstyle": "->"},
-)
+death, back = steps[1][dies, 0] - began, steps[1][dies + 1, 0] - began
+axis.axvspan(death, back, color="tab:red", alpha=0.1, linewidth=0)
+axis.text((death + back) / 2, 230, "worker 1 is killed;\nboth start again", ha="center", va="center")
 axis.set(title="Steps of both workers", xlabel="seconds", ylabel="step", ylim=(0, 460))
 axis.spines[["top", "right"]].set_visible(False)
 axis.legend(frameon=False, loc="lower right")

@@ -35,7 +35,8 @@ def format_table(
     for shard, (files, count, size) in enumerate(zip(segments, records, sizes, strict=True)):
         share = f"{size / mean:.3f}" if mean else "-"
         table.add_row(str(shard), str(files), "?" if count is None else f"{count:,}", f"{size:,}", share)
-    console = Console(width=88, color_system=None)
+    # In a notebook, rich would also display an empty frame.
+    console = Console(width=88, color_system=None, force_jupyter=False)
     with console.capture() as capture:
         console.print(table)
         console.print(f"policy {policy}, imbalance {imbalance:.3f} (largest shard over the mean)")

@@ -43,6 +43,7 @@ os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 import tensorflow as tf
 
 tf.get_logger().setLevel("ERROR")
+
 # %% [markdown]
 # ## Write files
 #

@@ -64,7 +64,7 @@ labels = digits.target
 strategy = tfdist.create_strategy("one_device")
 
 
-def train(optimizer, batch_size):
+def train(batch_size, name, **options):
     tf.keras.utils.set_random_seed(1)
     with strategy.scope():
         model = tf.keras.Sequential(
@@ -76,7 +76,7 @@ def train(optimizer, batch_size):
             ]
         )
         model.compile(
-            optimizer,
+            create_optimizer(name, **options),
             tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
             metrics=["accuracy"],
         )
@@ -100,7 +100,7 @@ def train(optimizer, batch_size):
 
 # %%
 accuracies = {}
-accuracies["SGD, batch 44"] = train(create_optimizer("sgd", learning_rate=0.04, momentum=0.9), 44)
+accuracies["SGD, batch 44"] = train(44, "sgd", learning_rate=0.04, momentum=0.9)
 print(f"held-out accuracy {accuracies['SGD, batch 44'][-1]:.4f}")
 
 # %% [markdown]
@@ -118,7 +118,7 @@ LARGE = {
     "epochs": EPOCHS,
 }
 
-accuracies["SGD, batch 700"] = train(create_optimizer("sgd", learning_rate=0.04, momentum=0.9, **LARGE), 700)
+accuracies["SGD, batch 700"] = train(700, "sgd", learning_rate=0.04, momentum=0.9, **LARGE)
 print(f"held-out accuracy {accuracies['SGD, batch 700'][-1]:.4f}")
 
 # %% [markdown]
@@ -130,8 +130,7 @@ print(f"held-out accuracy {accuracies['SGD, batch 700'][-1]:.4f}")
 # %%
 WARMUP = {"warmup_epochs": 6, "learning_rate_decay": "cosine"}
 
-optimizer = create_optimizer("sgd", learning_rate=0.04, momentum=0.9, **LARGE, **WARMUP)
-accuracies["SGD with warmup, batch 700"] = train(optimizer, 700)
+accuracies["SGD with warmup, batch 700"] = train(700, "sgd", learning_rate=0.04, momentum=0.9, **LARGE, **WARMUP)
 print(f"held-out accuracy {accuracies['SGD with warmup, batch 700'][-1]:.4f}")
 
 # %% [markdown]
@@ -143,12 +142,14 @@ print(f"held-out accuracy {accuracies['SGD with warmup, batch 700'][-1]:.4f}")
 # %%
 EXCLUDED = {"exclude_from_weight_decay": ["bias"]}
 
-optimizer = create_optimizer("lars", learning_rate=0.2, eeta=0.01, weight_decay=1e-4, **EXCLUDED, **LARGE, **WARMUP)
-accuracies["LARS with warmup, batch 700"] = train(optimizer, 700)
+accuracies["LARS with warmup, batch 700"] = train(
+    700, "lars", learning_rate=0.2, eeta=0.01, weight_decay=1e-4, **EXCLUDED, **LARGE, **WARMUP
+)
 print(f"held-out accuracy {accuracies['LARS with warmup, batch 700'][-1]:.4f}")
 
-optimizer = create_optimizer("lamb", learning_rate=0.02, weight_decay=0.01, **EXCLUDED, **LARGE, **WARMUP)
-accuracies["LAMB with warmup, batch 700"] = train(optimizer, 700)
+accuracies["LAMB with warmup, batch 700"] = train(
+    700, "lamb", learning_rate=0.02, weight_decay=0.01, **EXCLUDED, **LARGE, **WARMUP
+)
 print(f"held-out accuracy {accuracies['LAMB with warmup, batch 700'][-1]:.4f}")
 
 # %% [markdown]

@@ -44,11 +44,12 @@ os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 import tensorflow as tf
 
 tf.get_logger().setLevel("ERROR")
+
 # %% [markdown]
 # ## The program
 #
-# `DistributedOptimizer` wraps any optimizer of Keras. Its options decide how gradients are sent. The function trains
-# one model for each set of options, so that two workers have to be started only once.
+# `DistributedOptimizer` wraps any optimizer of Keras. Its options decide how gradients are sent. Like the model, it is
+# made in the scope of the strategy.
 
 # %%
 from sklearn.datasets import load_digits
@@ -61,7 +62,7 @@ images = digits.data.astype("float32") / 16
 labels = digits.target
 
 
-def train(strategy, optimizer):
+def train(strategy, options):
     tf.keras.utils.set_random_seed(1)
     with strategy.scope():
         model = tf.keras.Sequential(
@@ -71,6 +72,9 @@ def train(strategy, optimizer):
                 tf.keras.layers.Dense(10),
             ]
         )
+        optimizer = tf.keras.optimizers.SGD(0.1, momentum=0.9)
+        if options is not None:
+            optimizer = DistributedOptimizer(optimizer, all_reduce=options)
         model.compile(
             optimizer,
             tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
@@ -92,9 +96,8 @@ def train(strategy, optimizer):
 # %%
 def train_with_packs():
     strategy = tfdist.create_strategy()
-    _, at_once = train(strategy, tf.keras.optimizers.SGD(0.1, momentum=0.9))
-    options = AllReduceOptions(bytes_per_pack=32 << 10)
-    _, in_packs = train(strategy, DistributedOptimizer(tf.keras.optimizers.SGD(0.1, momentum=0.9), all_reduce=options))
+    _, at_once = train(strategy, options=None)
+    _, in_packs = train(strategy, AllReduceOptions(bytes_per_pack=32 << 10))
     return at_once["loss"], in_packs["loss"]
 
 
@@ -128,9 +131,7 @@ def train_with_compression():
     strategy = tfdist.create_strategy()
     found = {}
     for name in COMPRESSIONS:
-        options = AllReduceOptions(compression=name)
-        optimizer = DistributedOptimizer(tf.keras.optimizers.SGD(0.1, momentum=0.9), all_reduce=options)
-        model, history = train(strategy, optimizer)
+        model, history = train(strategy, AllReduceOptions(compression=name))
         traffic = gradient_traffic(model.optimizer)
         found[name] = {
             "accuracy": history["val_accuracy"],

@@ -8,12 +8,9 @@ from tests.notebooks.execution import Shown
 
 
 def _first_distributed_model(shown: Shown) -> None:
-    # One device in the kernel, two devices in the kernel, and the chief's line of two workers.
-    one, two = (
-        shown.numbers(r"^1 replicas: held-out accuracy (\S+), loss (\S+)$"),
-        shown.numbers(r"^2 replicas: held-out accuracy (\S+), loss (\S+)$"),
-    )
-    workers = shown.numbers(r"^\[worker 0\] 2 replicas: held-out accuracy (\S+), loss (\S+)$")
+    # One device in the kernel, two devices in the kernel, and the line of the chief of two workers.
+    line = r"^{}replicas: {}, held-out accuracy (\S+), loss (\S+)$"
+    one, two, workers = (shown.numbers(line.format(*place)) for place in (("", 1), ("", 2), (r"\[worker 0\] ", 2)))
     assert one == two == workers
     assert one[0] > 0.88
     assert shown.numbers(r"largest relative difference: (\S+)")[0] < 1e-9

@@ -19,6 +19,7 @@ def train():
 
     model = tf.keras.Sequential(
         [
+            tf.keras.layers.Input((8, 8, 1)),
             tf.keras.layers.Conv2D(16, 3, activation="relu"),
             tf.keras.layers.MaxPooling2D(),
             tf.keras.layers.Flatten(),

@@ -104,4 +104,9 @@ def execute(
     # notebooks are for Keras 3.
     variables = {"PYTHONPATH": str(ROOT), "IPYTHONDIR": str(folder / ".ipython")}
     with _environment(variables, (*SURROUNDINGS, "TF_USE_LEGACY_KERAS")):
-        return client.execute()
+        try:
+            return client.execute()
+        except Exception:
+            # What the cells before have shown helps to find the cause.
+            print(Shown.by(notebook).text)
+            raise

@@ -51,7 +51,7 @@ def _large_batches(shown: Shown) -> None:
 def _slow_network(shown: Shown) -> None:
     line = r"^{}: (\S+) MB, (\S+) times fewer bytes, accuracy (\S+)$"
     none, fp16, topk, powersgd = (
-        shown.numbers(line.format(name)) for name in ("none", "fp16", "topk:0.02", "powersgd:2")
+        shown.numbers(line.format(name)) for name in ("none", "fp16", "topk:0.05", "powersgd:2")
     )
     # 220 steps of 38,410 gradients; two workers that form a ring send each gradient once.
     assert none[0] == round(220 * 38410 * 4 / 1e6, 2) and none[1] == 1.0

@@ -64,9 +64,8 @@ images.shape, labels.shape
 # *global* batch, the number of rows that all devices together use for one step. The program computes in float64, in
 # which a difference by rounding is far smaller than any other difference.
 
+
 # %%
-
-
 def train(strategy):
     tf.keras.backend.set_floatx("float64")
     tf.keras.utils.set_random_seed(1)

@@ -52,7 +52,9 @@ def test_a_worker_that_takes_no_part_ends_the_others_steps_with_an_error_that_na
 
 
 def test_a_sum_that_waits_is_logged_before_it_fails(found):
-    assert re.search(r"\[worker 0\] tfdist: a sum of gradients has waited \d s for worker 1\n", found["output"])
+    # Worker 2 waits, too; the launcher shows alike lines once.
+    line = r"\[workers? 0(, 2)?\] tfdist: a sum of gradients has waited \d s for worker 1\n"
+    assert re.search(line, found["output"])
 
 
 def test_the_worker_that_runs_the_coordination_service_is_named_too(children, tmp_path):

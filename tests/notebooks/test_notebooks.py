@@ -11,14 +11,8 @@ from nbclient.exceptions import CellExecutionError, CellTimeoutError
 from tests.notebooks.execution import NAMES, Shown, execute, from_file
 from tests.notebooks.results import RESULTS
 
-# Only tests/full executes these. CI runs programs with the same features in tests/examples: lamb_recipe, compression
-# and parameter_servers.
-ONLY_FULL = ("04_large_batches", "05_slow_network", "07_parameter_servers")
 
-
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.full if name in ONLY_FULL else ()) for name in NAMES]
-)
+@pytest.mark.parametrize("name", NAMES)
 def test_a_notebook_runs_and_shows_its_results(name: str, tmp_path: Path) -> None:
     notebook = from_file(name)
     for cell in notebook.cells:

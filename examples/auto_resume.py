@@ -1,7 +1,7 @@
 """Goes on with its next batch after an interruption: press Ctrl-C or kill the program, and start it again.
 
 Look at `AutoResume`. The last line is the same with and without interruptions. After a complete run, remove the folder
-`auto-resume` to train again. With TF_USE_LEGACY_KERAS=1, Dropout needs a call that the error of the program names.
+`auto-resume` to train again.
 Start the program:
 
     python examples/auto_resume.py
@@ -20,6 +20,9 @@ from tfdist.workers import is_chief
 strategy = tfdist.create_strategy()
 # The order of the rows must be the same when the program starts again.
 tf.keras.utils.set_random_seed(1)
+if hasattr(tf.keras.backend, "experimental"):
+    # Keras 2 (TF_USE_LEGACY_KERAS=1) keeps no state of Dropout's random numbers without this call.
+    tf.keras.backend.experimental.enable_tf_random_generator()
 
 digits = load_digits()
 images, labels = digits.data.astype("float32") / 16, digits.target

@@ -39,7 +39,7 @@ DEADLINE_SECONDS = 180.0
 # A line of each phase, and how many of them end it.
 _ENDS = {
     "detect": (re.compile("worker 1 failed .killed by SIGKILL"), 1),
-    "start": (re.compile("all-reduce: auto chose"), 2),
+    "start": (re.compile("files with .* records"), 2),
     "restore": (re.compile("the training goes on from the snapshot"), 2),
 }
 

@@ -32,8 +32,9 @@ def test_colours_take_no_room_in_the_bar() -> None:
 
 
 def test_bars_of_other_workers_and_the_report_of_the_launcher_are_left_out() -> None:
-    text, _ = shown("[worker 1] 1/2 ━ 1s/step", "[worker 1] 3/4 of the files are read", "  last lines of worker 1")
-    assert text == "[worker 1] 3/4 of the files are read\n"
+    report = ("  last lines of worker 1 (logs/worker-1.log):", "    ValueError: no", "  worker 0 ended by itself")
+    text, _ = shown("[worker 1] 1/2 ━ 1s/step", "[worker 1] 3/4 of the files are read", *report)
+    assert text == "[worker 1] 3/4 of the files are read\n  worker 0 ended by itself\n"
 
 
 def test_a_bar_that_has_ended_is_a_line_but_not_one_of_the_last_lines() -> None:

@@ -104,7 +104,9 @@ class AutoResume(LastCallback):
         if not self._is_asynchronous:
             check_order(self._data.dataset)
         part = self._keeper.begin(strategy, model=self._state.model_name)
-        if part is not None:
+        if part is None:
+            self.training_begins()
+        else:
             self._go_to(part)
 
     def _go_to(self, part: Part) -> None:
@@ -205,6 +207,10 @@ class AutoResume(LastCallback):
             self._keeper.leave(self._part())
         if self._is_asynchronous or self._keeper.pace.is_due(self._steps):
             self._keeper.keep(self._part())
+
+    def training_begins(self) -> None:
+        """Called if there is no snapshot: writes so to the log."""
+        self._keeper.say_that_it_begins()
 
     def before_snapshot(self, logs: Mapping[str, Any]) -> None:
         """Called before each snapshot; a subclass may refuse the snapshot with an error, which ends the training.

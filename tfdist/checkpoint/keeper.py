@@ -91,11 +91,13 @@ class Keeper:
         fit_has_begun(self._root, self._snapshots)
         self._preemption.watch(strategy, flush=self._snapshots.flush)
         part = self._snapshots.newest()
-        if part is None:
-            get_logger().info("no snapshot in %s: the training begins", self.directory)
-        else:
+        if part is not None:
             self.pace.begin(part.step)
         return part
+
+    def say_that_it_begins(self) -> None:
+        """Writes to the log that there is no snapshot."""
+        get_logger().info("no snapshot in %s: the training begins", self.directory)
 
     def say_what_goes_on(self, part: Part, *, is_finished: bool, where: str) -> None:
         """Writes to the log from which snapshot the training goes on.

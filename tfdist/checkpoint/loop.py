@@ -97,7 +97,9 @@ class ResumableLoop:
     def __enter__(self) -> ResumableLoop:
         self._name = self._variables.fingerprint(kind="objects/", optimizers="")
         part = self._keeper.begin(self._strategy, model=self._name)
-        if part is not None:
+        if part is None:
+            self._keeper.say_that_it_begins()
+        else:
             self._restore(part)
         return self
 

@@ -53,7 +53,7 @@ class Cell(Screen):
             text: whole lines.
         """
         # The launcher repeats the last lines of a task that has failed; `run` raises its exception.
-        self.lines([line for line in text.splitlines() if not line.startswith("  ")])
+        self.lines([line for line in text.splitlines() if not line.startswith(("    ", "  last lines of "))])
         return len(text)
 
     def flush(self) -> None:

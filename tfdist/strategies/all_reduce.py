@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
 
-from tfdist._log import get_logger
 from tfdist.allreduce import AllReduceOptions
 from tfdist.allreduce.deadline import SumDeadline
 from tfdist.allreduce.options import DEFAULT_TIMEOUT_SECONDS
@@ -87,18 +87,15 @@ def communication_options(
 
 
 def with_all_reduce(
-    strategy: tf.distribute.Strategy, options: AllReduceOptions | None, *, num_gpus: int, num_workers: int = 1
+    strategy: tf.distribute.Strategy, options: AllReduceOptions | None, *, num_workers: int = 1
 ) -> tf.distribute.Strategy:
-    """Stores the options on a strategy, logs the algorithm that "auto" chose, and returns the strategy.
+    """Stores the options on a strategy, and returns the strategy.
 
     Args:
         strategy: mirrored or multi-worker mirrored, made with these options.
         options: the options that the user asked for, or None.
-        num_gpus: how many of the strategy's local devices are GPUs.
         num_workers: how many processes sum gradients.
     """
-    if (options is None or options.algorithm == "auto") and strategy.num_replicas_in_sync > 1:
-        get_logger().info("all-reduce: auto chose %s", "nccl" if num_gpus else "ring")
     if strategy.num_replicas_in_sync > 1 and isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
         warn_unless_streams(strategy)
     if num_workers == 1:
@@ -106,6 +103,28 @@ def with_all_reduce(
     seconds = (options and options.timeout_seconds) or DEFAULT_TIMEOUT_SECONDS
     options = dataclasses.replace(options or AllReduceOptions(), timeout_seconds=seconds)
     return remember_all_reduce(strategy, options, SumDeadline(strategy, timeout_seconds=seconds))
+
+
+def automatic_algorithm(
+    options: AllReduceOptions | None, *, devices: int | Sequence[str] | None, num_gpus: int
+) -> str | None:
+    """Returns the algorithm that TensorFlow chooses in a mirrored strategy; None if the options name one.
+
+    Args:
+        options: the options that the user asked for, or None.
+        devices: the local devices that the user asked for.
+        num_gpus: how many GPUs this process has.
+
+    Example:
+        >>> from tfdist.strategies.all_reduce import automatic_algorithm
+        >>> automatic_algorithm(None, devices=2, num_gpus=0), automatic_algorithm(None, devices=["CPU:0"], num_gpus=1)
+        ('ring', 'ring')
+    """
+    if options is not None and options.algorithm != "auto":
+        return None
+    are_named = devices is not None and not isinstance(devices, int)
+    on_gpus = any("GPU" in name.upper() for name in devices) if are_named else num_gpus
+    return "nccl" if on_gpus else "ring"
 
 
 def refuse_all_reduce(strategy: str, options: AllReduceOptions | None) -> None:

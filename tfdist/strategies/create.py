@@ -14,13 +14,16 @@ from tfdist.cluster import ClusterConfig
 from tfdist.cluster.tpu import find_tpu
 from tfdist.keras_compat.layers.synchronized_by_default import synchronize_batch_normalization
 from tfdist.keras_compat.losses.rule import check_loss_rule, remember_loss_rule
-from tfdist.strategies.all_reduce import refuse_all_reduce
+from tfdist.strategies.all_reduce import automatic_algorithm, refuse_all_reduce
 from tfdist.strategies.central_storage import central_storage
 from tfdist.strategies.mirrored import mirrored
 from tfdist.strategies.multi_worker_mirrored import multi_worker_mirrored
 from tfdist.strategies.one_device import one_device
 from tfdist.strategies.parameter_server import parameter_server
 from tfdist.strategies.tpu import tpu as tpu_strategy
+
+_SUMMING = ("mirrored", "multi_worker_mirrored")
+"""Strategies whose all-reduce has options."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -132,17 +135,22 @@ def create_strategy(
         )
     check_loss_rule(loss)
     by_name = name != "auto"
+    num_gpus = len(tf.config.list_physical_devices("GPU"))
+    algorithm = automatic_algorithm(all_reduce, devices=devices, num_gpus=num_gpus)
+    gradients = f"all-reduce: auto chose {algorithm}" if algorithm else ""
     if name == "auto":
         cluster = ClusterConfig.detect() if cluster is None else cluster
         found = find_tpu()
         choice = choose_strategy(
             cluster,
-            num_gpus=len(tf.config.list_physical_devices("GPU")),
+            num_gpus=num_gpus,
             tpu_source=f"{tpu} as named" if tpu else found.source,
             devices=devices,
         )
-        get_logger().info("strategy %s: %s", choice.name, choice.reason)
         name = choice.name
+        # One line, before anything can wait for another worker.
+        words = [f"strategy {name}: {choice.reason}", gradients if name in _SUMMING else ""]
+        get_logger().info("%s", "; ".join(filter(None, words)))
     options: dict[str, tuple[object, tuple[str, ...]]] = {
         "devices": (devices, ("one_device", "mirrored", "central_storage", "multi_worker_mirrored")),
         "tpu": (tpu, ("tpu",)),
@@ -158,7 +166,7 @@ def create_strategy(
                 f"expected no {option} for the strategy {name}, received {value!r}; only {' and '.join(takers)} "
                 f"{'take' if len(takers) > 1 else 'takes'} it."
             )
-    if name not in ("mirrored", "multi_worker_mirrored"):
+    if name not in _SUMMING:
         refuse_all_reduce(name, all_reduce)
     timeout = {} if startup_timeout_seconds is None else {"startup_timeout_seconds": startup_timeout_seconds}
     strategy: tf.distribute.Strategy
@@ -175,6 +183,8 @@ def create_strategy(
             strategy = multi_worker_mirrored(cluster=cluster, devices=devices, all_reduce=all_reduce, **timeout)
         case _:
             strategy = parameter_server(cluster=cluster, variable_partitioner=variable_partitioner, **timeout)
+    if by_name and name in _SUMMING and gradients and strategy.num_replicas_in_sync > 1:
+        get_logger().info("%s", gradients)
     if sync_batch_norm:
         synchronize_batch_normalization(strategy)
     return remember_loss_rule(strategy, loss)

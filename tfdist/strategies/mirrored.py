@@ -36,7 +36,5 @@ def mirrored(
     num_gpus = sum(name.startswith("GPU") for name in names)
     ops = cross_device_ops(all_reduce, num_gpus=num_gpus)
     apply_mends("mirrored", keras_in_use(), None)
-    strategy = with_all_reduce(
-        tf.distribute.MirroredStrategy(names, cross_device_ops=ops), all_reduce, num_gpus=num_gpus
-    )
+    strategy = with_all_reduce(tf.distribute.MirroredStrategy(names, cross_device_ops=ops), all_reduce)
     return prepare_keras(strategy, "mirrored")

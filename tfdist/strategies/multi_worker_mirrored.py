@@ -79,7 +79,7 @@ def multi_worker_mirrored(
         )
         with _on_devices(names):
             strategy = tf.distribute.MultiWorkerMirroredStrategy(cluster_resolver=alone, communication_options=options)
-        return prepare_keras(with_all_reduce(strategy, all_reduce, num_gpus=num_gpus), "multi_worker_mirrored")
+        return prepare_keras(with_all_reduce(strategy, all_reduce), "multi_worker_mirrored")
     start = time.monotonic()
     wait_for_peers(cluster, timeout_seconds=startup_timeout_seconds, log=get_logger().info)
     with start_deadline(cluster, timeout_seconds=time_to_start(startup_timeout_seconds, since=start)):
@@ -96,7 +96,7 @@ def multi_worker_mirrored(
                 + explain_late_start(error)
             ) from error
         # with_all_reduce makes variables (of SumDeadline). Their initial values are broadcast, which needs all workers.
-        strategy = with_all_reduce(strategy, all_reduce, num_gpus=num_gpus, num_workers=cluster.num_workers)
+        strategy = with_all_reduce(strategy, all_reduce, num_workers=cluster.num_workers)
     prepare_keras(strategy, "multi_worker_mirrored")
     if cluster.num_workers > 1:
         compare_workers(strategy)

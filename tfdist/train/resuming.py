@@ -27,12 +27,19 @@ class CheckedAutoResume(AutoResume):
     Args:
         directory: directory of the snapshots.
         guard: looks at the loss and the weights before each snapshot; None for no check.
+        is_new: whether the program has made the directory, where nobody expects a snapshot.
         **options: the options of AutoResume.
     """
 
-    def __init__(self, directory: str, *, guard: StopIfNotFinite | None, **options: Any) -> None:
+    def __init__(self, directory: str, *, guard: StopIfNotFinite | None, is_new: bool, **options: Any) -> None:
         super().__init__(directory, **options)
         self._guard = guard
+        self._is_new = is_new
+
+    def training_begins(self) -> None:
+        """Writes to the log that there is no snapshot, unless that is plain."""
+        if not self._is_new:
+            super().training_begins()
 
     def before_snapshot(self, logs: Mapping[str, Any]) -> None:
         """Looks at the loss and the weights."""
@@ -60,6 +67,7 @@ def auto_resume(
     started = launched()
     if values.resume != "auto" and (started is None or started.attempt == 0):
         check_resume(values.resume, directory, step=_newest_step(directory, strategy))
+    is_new = not os.path.exists(directory)
     ended = SnapshotFollower(directory).ended() if is_chief(strategy) else None
     failure: Exception | None = None
     try:
@@ -68,10 +76,12 @@ def auto_resume(
     except ValueError as error:
         failure = error
     agree(strategy, [], failure=failure, to="compare the length of the training with the snapshots")
+    # `agree` has brought the workers together: none of them makes the directory before all have looked.
     os.makedirs(directory, exist_ok=True)
     callback = CheckedAutoResume(
         directory,
         guard=guard,
+        is_new=is_new,
         every_steps=values.snapshot_every_steps,
         every_seconds=values.snapshot_every_seconds,
     )

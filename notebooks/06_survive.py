@@ -22,14 +22,17 @@
 # %% [markdown]
 # ## Install
 #
-# This cell does nothing if tfdist is installed. On Colab it also replaces TensorFlow by a version that tfdist supports.
-# Run it first: a session that has imported TensorFlow before must be restarted after the installation.
+# This cell does nothing if tfdist is installed. It keeps the TensorFlow that is there, such as Colab's.
 
 # %%
 try:
     import tfdist
 except ImportError:
-    # %pip install --quiet "tfdist[notebooks] @ git+https://github.com/tfdist/tfdist"
+    from importlib.util import find_spec
+
+    # Colab has a TensorFlow, over which no other one is installed.
+    extras = "notebooks" if find_spec("tensorflow") else "cpu,notebooks"
+    # %pip install --quiet "tfdist[{extras}] @ git+https://github.com/tfdist/tfdist"
     import tfdist
 
 # %%

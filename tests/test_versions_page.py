@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import tomllib
 
@@ -32,7 +33,8 @@ def minor_versions(allowed: SpecifierSet, majors: tuple[int, ...]) -> set[str]:
 
 
 def requirement(name: str) -> SpecifierSet:
-    return next(one.specifier for one in map(Requirement, PROJECT["dependencies"]) if one.name == name)
+    needed = map(Requirement, [*PROJECT["dependencies"], *EXTRAS["tensorflow"]])
+    return next(one.specifier for one in needed if one.name == name)
 
 
 def test_the_legs_have_the_versions_that_can_be_installed() -> None:
@@ -45,6 +47,34 @@ def test_the_legs_have_the_versions_that_can_be_installed() -> None:
     assert {"2.15"} == keras & minor_versions(requirement("keras"), (2,))
     (tf_keras,) = map(Requirement, EXTRAS["tf-keras"])
     assert minor_versions(tf_keras.specifier, (2,)) == {"2.21"}
+
+
+def test_the_packages_of_tensorflow_have_the_same_versions() -> None:
+    for extra in ("cpu", "gpu"):
+        assert {one.specifier for one in map(Requirement, EXTRAS[extra])} == {requirement("tensorflow")}
+    # tensorflow-tpu has no later version.
+    (tpu,) = map(Requirement, EXTRAS["tpu"])
+    assert max(minor_versions(tpu.specifier, (2,))) == "2.20"
+
+
+def test_no_extra_and_no_dependency_brings_a_tensorflow_but_those_that_are_named_after_it() -> None:
+    for extra in EXTRAS.keys() - {"cpu", "gpu", "tensorflow", "tpu"}:
+        assert not [one for one in EXTRAS[extra] if re.match(r"tensorflow(-cpu|-tpu)?\b(?!-)", one)], extra
+
+
+def test_every_machine_has_one_package_of_the_extra_cpu() -> None:
+    for system, machine in itertools.product(("linux", "darwin"), ("x86_64", "aarch64", "arm64")):
+        where = {"sys_platform": system, "platform_machine": machine}
+        (found,) = [one for one in map(Requirement, EXTRAS["cpu"]) if one.marker and one.marker.evaluate(where)]
+        assert found.name == ("tensorflow-cpu" if (system, machine) == ("linux", "x86_64") else "tensorflow")
+
+
+def test_the_tf_keras_to_type_is_that_of_the_extra() -> None:
+    (bounds,) = map(Requirement, EXTRAS["tf-keras"])
+    for path in ("docs/versions.md", "docs/keras.md", "CONTRIBUTING.md", ".ci/run"):
+        (typed,) = set(re.findall(r"pip install (?:--quiet )?--no-deps '(tf_keras[^']+)'", (ROOT / path).read_text()))
+        (specifier,) = Requirement(typed).specifier
+        assert specifier.operator == "==" and specifier.version.removesuffix(".*") + ".0" in bounds.specifier, path
 
 
 def test_the_extras_and_their_packages_are_listed() -> None:

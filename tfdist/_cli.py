@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import TextIO
 
 from tfdist._suggestions import did_you_mean
+from tfdist._tensorflow import MISSING, is_installed
 from tfdist._version import __version__
 
 COMMANDS = {
@@ -77,7 +78,8 @@ def exit_code_of(command: Callable[[], int | None]) -> int:
         command: runs the command and returns its exit code; None is 0.
 
     Returns:
-        The exit code; 141 if the reader has ended, which is the code of a Unix tool that SIGPIPE has ended.
+        The exit code; 2 if the command needs TensorFlow, which is not installed; 141 if the reader has ended, which is
+        the code of a Unix tool that SIGPIPE has ended.
 
     Example:
         >>> exit_code_of(lambda: print("done"))
@@ -92,6 +94,11 @@ def exit_code_of(command: Callable[[], int | None]) -> int:
             raise
         _flush()
         return code
+    except ModuleNotFoundError as error:
+        if error.name != "tensorflow" or is_installed():
+            raise
+        print(f"tfdist: {MISSING}", file=sys.stderr)
+        return 2
     except BrokenPipeError:
         broken = [stream for stream in (sys.stdout, sys.stderr) if stream is not None and _has_no_reader(stream)]
         if not broken:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import tfdist._needs_tensorflow  # noqa: F401  # isort: skip
 import tensorflow as tf
 
 from tfdist.keras_compat.losses.global_batch import current_batch

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import tfdist._needs_tensorflow  # noqa: F401  # isort: skip
 import numpy as np
 import tensorflow as tf
 

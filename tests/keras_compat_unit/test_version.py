@@ -93,7 +93,8 @@ def test_a_missing_package_of_another_backend_is_named(name, wrapped):
 def test_a_missing_keras_is_named():
     told = _import_error(ImportError("Keras cannot be imported."))
     assert type(told) is ImportError
+    release = ".".join(tf.__version__.split(".")[:2])
     assert str(told) == (
-        "expected Keras to be installed, received: Keras cannot be imported.; if TF_USE_LEGACY_KERAS=1 is set, install "
-        "tfdist[tf-keras]."
+        "expected Keras to be installed, received: Keras cannot be imported.; if TF_USE_LEGACY_KERAS=1 is set, run pip "
+        f"install --no-deps 'tf_keras=={release}.*'."
     )

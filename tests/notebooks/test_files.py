@@ -71,7 +71,10 @@ def test_a_notebook_begins_with_its_title_badge_and_installation(name: str) -> N
     assert f"{BADGE}({address}/blob/main/notebooks/{name}.ipynb)" in title
     assert cells(name, "code")[0] == (
         "try:\n    import tfdist\nexcept ImportError:\n"
-        f'    %pip install --quiet "tfdist[notebooks] @ git+{REPOSITORY}"\n    import tfdist'
+        "    from importlib.util import find_spec\n\n"
+        "    # Colab has a TensorFlow, over which no other one is installed.\n"
+        '    extras = "notebooks" if find_spec("tensorflow") else "cpu,notebooks"\n'
+        f'    %pip install --quiet "tfdist[{{extras}}] @ git+{REPOSITORY}"\n    import tfdist'
     )
 
 

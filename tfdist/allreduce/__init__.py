@@ -50,5 +50,6 @@ _WITH_TENSORFLOW = {
 
 def __getattr__(name: str) -> Any:
     if name in _WITH_TENSORFLOW:
+        importlib.import_module("tfdist._needs_tensorflow")
         return getattr(importlib.import_module(_WITH_TENSORFLOW[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -24,5 +24,6 @@ _HOMES = {
 
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
+        importlib.import_module("tfdist._needs_tensorflow")
         return getattr(importlib.import_module(_HOMES[name]), name)
     raise AttributeError(f"module 'tfdist.checkpoint' has no attribute {name!r}")

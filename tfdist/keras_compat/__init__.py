@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import TYPE_CHECKING, Any
 
+import tfdist._needs_tensorflow  # noqa: F401
 from tfdist.keras_compat.version import KerasInUse, keras_in_use
 
 if TYPE_CHECKING:

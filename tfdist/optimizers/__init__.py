@@ -1,5 +1,6 @@
 """Optimizers for large batches: LAMB, LARS, momentum-corrected SGD, warmup, learning-rate scaling, create_optimizer."""
 
+import tfdist._needs_tensorflow  # noqa: F401
 from tfdist.optimizers.create_optimizer import create_optimizer
 from tfdist.optimizers.distributed import DistributedOptimizer, gradient_traffic
 from tfdist.optimizers.lamb import LAMB

@@ -15,10 +15,12 @@ __all__ = ["replaced", "save_model", "written_by_chief"]
 def __getattr__(name: str) -> Any:
     # Imported when they are used: `tfdist.checkpoint` reads and writes snapshots without TensorFlow.
     if name in ("save_model", "written_by_chief"):
+        import tfdist._needs_tensorflow
         from tfdist.saving import chief
 
         return getattr(chief, name)
     if name == "replaced":
+        import tfdist._needs_tensorflow  # noqa: F401
         from tfdist.saving.scratch import replaced
 
         return replaced

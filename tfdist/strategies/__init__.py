@@ -8,6 +8,7 @@ Example:
     True
 """
 
+import tfdist._needs_tensorflow  # noqa: F401
 from tfdist._strategy_names import STRATEGY_NAMES
 from tfdist.strategies.central_storage import central_storage
 from tfdist.strategies.create import create_strategy

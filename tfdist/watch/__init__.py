@@ -24,5 +24,7 @@ _MODULES = {
 def __getattr__(name: str) -> Any:
     # The mesh needs no TensorFlow.
     if name in _MODULES:
+        if name != "WatchOptions":
+            importlib.import_module("tfdist._needs_tensorflow")
         return getattr(importlib.import_module(_MODULES[name]), name)
     raise AttributeError(f"module 'tfdist.watch' has no attribute {name!r}")

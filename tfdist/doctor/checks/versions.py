@@ -12,7 +12,16 @@ from tfdist.doctor.finding import Finding, usual
 
 CHECK = "versions"
 
-_TENSORFLOWS = ("tensorflow", "tensorflow-cpu", "tensorflow-gpu", "tf-nightly", "tf-nightly-cpu", "tensorflow-rocm")
+# The packages that install TensorFlow, of which one is enough.
+TENSORFLOWS = (
+    "tensorflow",
+    "tensorflow-cpu",
+    "tensorflow-tpu",
+    "tensorflow-gpu",
+    "tensorflow-rocm",
+    "tf-nightly",
+    "tf-nightly-cpu",
+)
 _INSTALL = "install the same packages on all tasks, for example with one container image or one `pip freeze` file"
 
 
@@ -21,7 +30,7 @@ def gather() -> dict[str, str]:
     legacy = os.environ.get("TF_USE_LEGACY_KERAS", "").lower() in ("1", "true")
     found = {
         "Python": platform.python_version(),
-        "TensorFlow": _installed(*_TENSORFLOWS),
+        "TensorFlow": _installed(*TENSORFLOWS),
         "Keras": _installed("tf_keras") if legacy else _installed("keras"),
         "Keras backend": os.environ.get("KERAS_BACKEND", "tensorflow"),
         "TF_USE_LEGACY_KERAS": "1" if legacy else "not set",
@@ -72,7 +81,7 @@ def _of_task(task: str, own: Mapping[str, str], references: Mapping[str, tuple[s
             task=task,
             verdict="fail",
             text=f"{' and '.join(missing)} cannot be found by {own.get('Python', 'this')} Python",
-            action="install tfdist with `pip install` into the Python that runs the training",
+            action="install both into the Python that runs the training, for example with `pip install 'tfdist[cpu]'`",
         )
     if own.get("Keras backend", "tensorflow") != "tensorflow":
         return Finding(

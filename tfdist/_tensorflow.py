@@ -1,0 +1,29 @@
+"""Whether TensorFlow is installed. tfdist does not depend on it: of its packages, an extra of tfdist chooses one.
+
+The packages tensorflow, tensorflow-cpu and tensorflow-tpu have the same files, so that a dependency on one of them
+would install it over another one.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+
+MISSING = (
+    "expected TensorFlow to be installed, found none; run pip install 'tfdist[cpu]', or take the extra gpu, tpu or "
+    "tensorflow instead of cpu."
+)
+
+
+def is_installed() -> bool:
+    """Returns whether TensorFlow is installed, without importing it.
+
+    Example:
+        >>> is_installed()
+        True
+    """
+    if sys.modules.get("tensorflow") is not None:
+        return True
+    found = importlib.util.find_spec("tensorflow")
+    # A folder without `__init__.py` has no origin. It stays if one of two packages of TensorFlow has been removed.
+    return found is not None and found.origin is not None

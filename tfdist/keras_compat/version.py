@@ -113,6 +113,6 @@ def _import_error(error: ImportError) -> Exception:
     # Without dependencies: tf_keras depends on the package tensorflow, which may not be the one that is installed.
     release = ".".join(tf.__version__.split(".")[:2])
     return ImportError(
-        f"expected Keras to be installed, received: {error}; if TF_USE_LEGACY_KERAS=1 is set, run pip install --no-deps "
-        f"'tf_keras=={release}.*'."
+        f"expected Keras to be installed, received: {error}; if TF_USE_LEGACY_KERAS=1 is set, run pip install "
+        f"--no-deps 'tf_keras=={release}.*'."
     )

@@ -51,7 +51,20 @@ ROOMS: dict[str, set[str]] = {
         "flags",
     },
     "bench": {"cluster", "workers", "strategies", "input", "optimizers", "allreduce", "keras_compat", "launch"},
-    "completion": {"launch", "doctor", "verify", "flags", "bench"},
+    "env": {"cluster", "doctor", "keras_compat"},
+    "test": {
+        "cluster",
+        "launch",
+        "verify",
+        "workers",
+        "saving",
+        "checkpoint",
+        "strategies",
+        "optimizers",
+        "allreduce",
+        "keras_compat",
+    },
+    "completion": {"launch", "doctor", "env", "test", "verify", "flags", "bench"},
     "__main__": set(),
 }
 
@@ -107,10 +120,10 @@ def test_there_is_a_rule_for_every_room():
     assert set(ROOMS) == {room(module) for module in FILES} - SMALL - {""}
 
 
-def test_only_strategies_imports_the_registry_of_mends_and_mend_imports_no_mend():
+def test_only_strategies_and_env_import_the_registry_of_mends_and_mend_imports_no_mend():
     package = "tfdist.keras_compat"
     above = {module for module, targets in GRAPH.items() if f"{package}.registry" in targets}
-    assert {room(module) for module in above if module != package} == {"strategies"}
+    assert {room(module) for module in above if module != package} == {"strategies", "env"}
     assert GRAPH[f"{package}.mend"] == {f"{package}.version"}
     assert GRAPH[f"{package}.version"] == set()
 

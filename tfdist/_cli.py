@@ -17,6 +17,8 @@ from tfdist._version import __version__
 COMMANDS = {
     "launch": "start the tasks of a cluster on this machine and watch over them",
     "doctor": "check on every task what makes clusters fail: ports, names, versions, clocks, the shared directory",
+    "test": "test this installation with two workers here, or in the tasks of a launcher or scheduler",
+    "env": "print what a report of a defect needs: versions, devices, cluster, mends, variables",
     "verify": "prove that several replicas and workers compute the numbers of one device",
     "train": "train an image classifier on any strategy, configured by flags",
     "bench": "measure input pipelines (input), sums of gradients (allreduce) and optimizer steps (optimizer)",
@@ -26,6 +28,8 @@ COMMANDS = {
 EXAMPLES = {
     "launch": "tfdist launch --workers 2 -- python train.py",
     "doctor": "tfdist launch --workers 2 -- tfdist doctor --directory /mnt/model",
+    "test": "srun tfdist test",
+    "env": "tfdist env --json",
     "verify": "tfdist verify -- python train.py",
     "train": "tfdist train --strategy=mirrored --devices=2 --epochs=3",
     "bench": "tfdist bench optimizer --model resnet50",

@@ -15,8 +15,10 @@ from tfdist._cli import COMMANDS
 from tfdist._suggestions import Parser
 from tfdist.bench import BENCHMARKS, allreduce, input, optimizer
 from tfdist.doctor import cli as doctor
+from tfdist.env import cli as env
 from tfdist.flags import define_flags
 from tfdist.launch import args as launch
+from tfdist.test import cli as test
 from tfdist.verify import cli as verify
 
 SHELLS = ("bash", "zsh", "fish")
@@ -93,6 +95,8 @@ def parser() -> argparse.ArgumentParser:
     parsers = {
         "launch": launch.parser(),
         "doctor": doctor.parser(),
+        "test": test.parser(),
+        "env": env.parser(),
         "verify": verify.parser(),
         "train": _train_parser(),
         "completion": _own_parser(),

@@ -40,6 +40,11 @@ class Mend:
     without_row: str = ""
     needed_by: Callable[[Any], bool] | None = None
 
+    def is_written_for(self, keras: KerasInUse) -> bool:
+        """Returns whether the mend may be applied to this Keras, if its check finds the defect."""
+        first, last = self.versions
+        return keras.name in self.keras and first <= keras.release <= last
+
     def suits(self, kind: str, keras: KerasInUse, strategy: Any) -> bool:
         """Returns whether a strategy needs the mend with this Keras.
 
@@ -48,11 +53,9 @@ class Mend:
             keras: the Keras in use.
             strategy: the strategy; None before it is made, when mends without `needed_by` are not needed yet.
         """
-        first, last = self.versions
         return (
             kind in self.strategies
-            and keras.name in self.keras
-            and first <= keras.release <= last
+            and self.is_written_for(keras)
             and (strategy is not None if self.needed_by is None else self.needed_by(strategy))
         )
 

@@ -15,9 +15,11 @@ from tests.conformance.case import all_cases
 from tests.processes import ROOT, run
 from tfdist.bench import main as bench
 from tfdist.doctor.cli import parser as doctor_parser
+from tfdist.env.cli import parser as env_parser
 from tfdist.flags import define_flags
 from tfdist.keras_compat.registry import MENDS
 from tfdist.launch.args import parse, parse_scale
+from tfdist.test.cli import parser as test_parser
 from tfdist.train.cli import check_flags
 from tfdist.verify.cli import parser as verify_parser
 from tfdist.verify.cli import program_in
@@ -69,13 +71,18 @@ def test_command_lines_are_accepted(line: str, tmp_path: Path, monkeypatch: pyte
             assert ended.value.code == 0
         elif words[:2] == ["tfdist", "doctor"]:
             doctor_parser().parse_args(words[2:])
+        elif words[:2] == ["tfdist", "test"]:
+            test_parser().parse_args(words[2:])
+        elif words[:2] == ["tfdist", "env"]:
+            env_parser().parse_args(words[2:])
         elif words[:2] == ["tfdist", "verify"]:
             split = words.index("--")
             verify_parser().parse_args(words[2:split])
             assert program_in(words[split + 1 :])[1]
         elif words[0] == "pip":
             extra = re.search(r"\[(.*)\]", command)
-            assert extra is None or f"\n{extra[1]} = [" in (ROOT / "pyproject.toml").read_text()
+            extras = extra[1].split(",") if extra else []
+            assert all(f"\n{one} = [" in (ROOT / "pyproject.toml").read_text() for one in extras)
         else:
             assert words[0] in ("python", "-m"), f"expected a command that this test can check, received {command!r}"
 

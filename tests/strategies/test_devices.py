@@ -26,6 +26,10 @@ def two_gpus(monkeypatch, calls):
     monkeypatch.setattr(
         tf.config.experimental, "set_memory_growth", lambda gpu, enable: calls.append((gpu.name[-5:], enable))
     )
+    parts = tf.config.get_logical_device_configuration
+    monkeypatch.setattr(
+        tf.config, "get_logical_device_configuration", lambda device: None if device in gpus else parts(device)
+    )
     return gpus
 
 
@@ -65,6 +69,15 @@ def test_a_number_means_gpus_on_a_machine_with_gpus(two_gpus):
     assert choose_devices(None) == ["GPU:0", "GPU:1"]
     assert choose_devices(1) == ["GPU:0"]
     assert choose_devices(["GPU:1", "CPU:0"]) == ["GPU:1", "CPU:0"]
+
+
+def test_a_gpu_that_the_program_has_split_counts_as_several_and_keeps_their_sizes(two_gpus, calls, monkeypatch):
+    parts = {two_gpus[0].name: ["half", "half"]}
+    monkeypatch.setattr(tf.config, "get_logical_device_configuration", lambda device: parts.get(device.name))
+    assert choose_devices(None) == ["GPU:0", "GPU:1", "GPU:2"]
+    assert choose_devices(["GPU:2"]) == ["GPU:2"]
+    grow_gpu_memory()
+    assert calls == [("GPU:1", True)]
 
 
 def test_more_devices_than_gpus_are_refused(two_gpus):

@@ -74,6 +74,7 @@ def test_fewer_devices_than_gpus_are_refused(monkeypatch):
     gpus = [tf.config.PhysicalDevice(f"/physical_device:GPU:{i}", "GPU") for i in range(4)]
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind=None: gpus if kind == "GPU" else stock(kind))
     monkeypatch.setattr(tf.config.experimental, "set_memory_growth", lambda gpu, enable: None)
+    monkeypatch.setattr(tf.config, "get_logical_device_configuration", lambda device: None)
     with pytest.raises(
         ValueError, match=r"to be 4, the GPUs of this worker, received 2; hide the other GPUs with CUDA_"
     ):

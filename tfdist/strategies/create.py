@@ -16,6 +16,7 @@ from tfdist.keras_compat.layers.synchronized_by_default import synchronize_batch
 from tfdist.keras_compat.losses.rule import check_loss_rule, remember_loss_rule
 from tfdist.strategies.all_reduce import automatic_algorithm, refuse_all_reduce
 from tfdist.strategies.central_storage import central_storage
+from tfdist.strategies.devices import count_gpus
 from tfdist.strategies.mirrored import mirrored
 from tfdist.strategies.multi_worker_mirrored import multi_worker_mirrored
 from tfdist.strategies.one_device import one_device
@@ -135,7 +136,7 @@ def create_strategy(
         )
     check_loss_rule(loss)
     by_name = name != "auto"
-    num_gpus = len(tf.config.list_physical_devices("GPU"))
+    num_gpus = count_gpus()
     algorithm = automatic_algorithm(all_reduce, devices=devices, num_gpus=num_gpus)
     gradients = f"all-reduce: auto chose {algorithm}" if algorithm else ""
     if name == "auto":

@@ -12,12 +12,26 @@ from tfdist.strategies.first_touch import explain_late_start
 
 
 def grow_gpu_memory() -> None:
-    """Lets every GPU take memory as it is needed; call this function before TensorFlow starts."""
+    """Lets every GPU take memory as it is needed; call this function before TensorFlow starts.
+
+    A GPU that the program has split into logical ones keeps their sizes: TensorFlow refuses to let it grow.
+    """
     for gpu in tf.config.list_physical_devices("GPU"):
+        if tf.config.get_logical_device_configuration(gpu):
+            continue
         try:
             tf.config.experimental.set_memory_growth(gpu, True)
         except RuntimeError as error:
             get_logger().warning("GPU memory growth is not changed: %s", explain_late_start(error))
+
+
+def count_gpus() -> int:
+    """Returns the number of GPUs that this program can train on, without starting TensorFlow.
+
+    A GPU that the program has split with tf.config.set_logical_device_configuration counts as several.
+    """
+    gpus = tf.config.list_physical_devices("GPU")
+    return sum(len(tf.config.get_logical_device_configuration(gpu) or [gpu]) for gpu in gpus)
 
 
 def choose_devices(devices: int | Sequence[str] | None) -> list[str]:
@@ -34,7 +48,7 @@ def choose_devices(devices: int | Sequence[str] | None) -> list[str]:
         ValueError: for devices that this machine does not have.
         RuntimeError: if logical CPUs are asked for after TensorFlow has started.
     """
-    gpus = len(tf.config.list_physical_devices("GPU"))
+    gpus = count_gpus()
     if devices is None:
         return [f"GPU:{i}" for i in range(gpus)] or ["CPU:0"]
     if isinstance(devices, bool) or (isinstance(devices, int) and devices < 1):

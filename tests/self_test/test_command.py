@@ -86,7 +86,7 @@ def test_it_runs_in_the_tasks_of_a_launcher(tmp_path: Path) -> None:
     assert line.startswith("[worker 0] ")
     report = json.loads(line.partition("] ")[2])
     assert report["passed"]
-    assert report["where"] == "3 workers of TF_CONFIG"
+    assert report["where"] == "3 workers of tfdist launch"
 
 
 @pytest.mark.parametrize(

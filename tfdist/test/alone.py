@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 
 from tfdist.launch import LaunchSpec, launch
-from tfdist.test.report import Report
+from tfdist.test.report import Report, ordered
 
 # The tasks end by themselves before the launcher ends them.
 _MORE_SECONDS = 15.0
@@ -16,7 +16,7 @@ _SIGNAL_CODES = (130, 143)
 
 
 def run_alone(*, workers: int, timeout_seconds: float) -> list[Report]:
-    """Starts the workers, and returns their reports, that of the chief first.
+    """Starts the workers, and returns their reports, the one to show first.
 
     Args:
         workers: number of workers.
@@ -44,6 +44,6 @@ def run_alone(*, workers: int, timeout_seconds: float) -> list[Report]:
             found.insert(
                 0, Report(task="worker 0", where=where, error="worker 0 has no report", output=lines.getvalue())
             )
-        return found
+        return ordered(found)
     finally:
         shutil.rmtree(folder, ignore_errors=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import math
 import signal
 import sys
@@ -13,6 +14,7 @@ from typing import Any, NoReturn
 from tfdist._suggestions import Parser
 from tfdist._tensorflow import MISSING, is_installed
 from tfdist.cluster import ClusterConfig
+from tfdist.cluster.launched import launched
 
 _INTERRUPTED = 130
 
@@ -122,7 +124,8 @@ def _run_in_task(config: ClusterConfig, given: Any) -> int:
     from tfdist.test.report import Report, as_text, verdict
     from tfdist.test.task import Task
 
-    where = f"{config.num_workers} workers of {config.source or 'a cluster'}"
+    by = "on this machine" if given.report else f"of {'tfdist launch' if launched() else config.source}"
+    where = f"{config.num_workers} workers {by}"
     say = _say if config.is_chief else lambda line: None
     task = Task(config, where=where, timeout_seconds=given.timeout_seconds, say=say)
     report: Report | None = None
@@ -131,7 +134,8 @@ def _run_in_task(config: ClusterConfig, given: Any) -> int:
         report = task.run()
     except (_Ended, KeyboardInterrupt) as end:
         name = "SIGTERM" if isinstance(end, _Ended) else "Ctrl-C"
-        report = task.report(task.running, f"{config.task_name} was ended by {name} during this check")
+        reason = f"{config.task_name} was ended by {name} during this check"
+        report = dataclasses.replace(task.report(task.running, reason), was_ended=True)
     finally:
         signal.signal(signal.SIGTERM, former)
     if given.report:

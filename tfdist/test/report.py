@@ -26,6 +26,7 @@ class Report:
         seconds: how long the test took.
         output: the last lines of the process that failed; "" if none did.
         error: why the test could not begin; "" if it could.
+        was_ended: whether a signal ended the test, as the launcher does when another task has failed.
     """
 
     task: str
@@ -34,6 +35,7 @@ class Report:
     seconds: float = 0.0
     output: str = ""
     error: str = ""
+    was_ended: bool = False
 
     @property
     def failures(self) -> list[Outcome]:
@@ -76,6 +78,17 @@ def verdict(report: Report) -> str:
     return f"{PREFIX} FAILED on {report.where}: {'; '.join(filter(None, reasons)) or 'checks were not run'}"
 
 
+def ordered(reports: Sequence[Report]) -> list[Report]:
+    """Returns the reports, those of tasks that a signal has ended last: they only say what was running then.
+
+    Example:
+        >>> one, two = (Report(task=f"worker {n}", where="2 workers", was_ended=n == 0) for n in range(2))
+        >>> [report.task for report in ordered([one, two])]
+        ['worker 1', 'worker 0']
+    """
+    return sorted(reports, key=lambda report: report.was_ended)
+
+
 def other_failures(report: Report, others: Sequence[Report]) -> list[str]:
     """Returns a line for each failure that another task has seen.
 
@@ -88,7 +101,7 @@ def other_failures(report: Report, others: Sequence[Report]) -> list[str]:
         f"{PREFIX} {other.task}: {one.check}: {one.text}"
         for other in others
         for one in other.failures
-        if one.text not in own
+        if one.text not in own and not other.was_ended
     ]
 
 

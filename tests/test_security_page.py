@@ -6,7 +6,8 @@ import ast
 import re
 
 from tests.processes import ROOT
-from tfdist.cluster import greeting, listener
+from tfdist.cluster import greeting, listener, rendezvous_leader
+from tfdist.cluster.rendezvous_lines import MAX_REPORT_BYTES
 from tfdist.doctor import wire
 
 TEXT = (ROOT / "docs" / "security.md").read_text()
@@ -20,7 +21,7 @@ LISTENING = {
     "tfdist/doctor/server.py",
     "tfdist/watch/mesh.py",
     "tfdist/bench/wire.py",
-    "tfdist/launch/ports.py",
+    "tfdist/cluster/rendezvous_leader.py",
 }
 
 
@@ -61,6 +62,8 @@ def test_every_file_that_is_named_exists() -> None:
 def test_the_limits_are_those_of_the_code() -> None:
     assert f"one line of at most {greeting.MAX_BYTES} bytes" in TEXT
     assert f"at most {listener._MOST_CONNECTIONS} connections" in TEXT
+    assert f"one JSON line of at most {MAX_REPORT_BYTES} bytes with a proof of the run id" in TEXT
+    assert f"at most {rendezvous_leader._MOST_STRANGERS} connections that have not sent one" in TEXT
     assert f"JSON lines of at most {wire.MOST_BYTES >> 20} MiB" in TEXT
     bits = re.search(r"secrets\.randbits\((\d+)\)", (ROOT / "tfdist/watch/mesh_of.py").read_text())
     assert bits is not None

@@ -5,9 +5,9 @@ import socket
 import pytest
 
 from tfdist.cluster import Task
-from tfdist.cluster.sockets import bind_all_interfaces
+from tfdist.cluster.sockets import bind_all_interfaces, can_listen_while_held
 from tfdist.launch import ports
-from tfdist.launch.ports import PortHold, can_listen_while_held
+from tfdist.launch.ports import PortHold
 
 TASKS = [Task("worker", 0), Task("worker", 1), Task("ps", 0)]
 

@@ -18,6 +18,10 @@ SELF_EXPLAINING, OTHER = HERE / "self_explaining.txt", HERE / "other.txt"
 SUBJECTS: dict[str, tuple[str, ...]] = {
     "Start-up": (
         "tfdist/cluster/peer_",
+        "tfdist/cluster/rendezvous",
+        "tfdist/cluster/pmi",
+        "tfdist/cluster/meeting",
+        "tfdist/cluster/environments/mpi",
         "tfdist/cluster/start",
         "tfdist/cluster/sockets",
         "tfdist/cluster/incarnations",

@@ -9,6 +9,8 @@ from types import MappingProxyType
 from typing import Any
 
 from tfdist.cluster import environments, tf_config
+from tfdist.cluster.meeting import Meeting
+from tfdist.cluster.rendezvous import TIMEOUT_SECONDS, meet
 from tfdist.cluster.tasks import CHIEF_JOBS, Task
 from tfdist.cluster.validation import as_addresses, check_indices, tasks_of, validate
 
@@ -100,17 +102,25 @@ class ClusterConfig:
         return cls._from_document(document)
 
     @classmethod
-    def detect(cls, variables: Mapping[str, str] | None = None) -> ClusterConfig:
+    def detect(
+        cls, variables: Mapping[str, str] | None = None, *, timeout_seconds: float = TIMEOUT_SECONDS
+    ) -> ClusterConfig:
         """Returns the cluster that TF_CONFIG or a scheduler describes, or a single process if there is none.
 
-        TF_CONFIG comes first, then the variables of Vertex AI, SageMaker, Slurm and Kubernetes. The variable
-        TFDIST_ENVIRONMENT chooses one of them: tf_config, vertex, sagemaker, slurm, kubernetes, or none.
+        TF_CONFIG comes first, then the variables of Vertex AI, LSF, MPI launchers, SageMaker, Slurm, Kubeflow Trainer
+        and Kubernetes. The variable TFDIST_ENVIRONMENT chooses one of them: tf_config, vertex, lsf, mpi, sagemaker,
+        slurm, trainer, kubernetes, or none.
+
+        The ranks of an MPI launcher and the tasks of jsrun do not know each other's addresses. They exchange them in
+        the first call, for which every rank has to make the call; later calls return the same cluster.
 
         Args:
             variables: the environment variables; None reads those of this process.
+            timeout_seconds: how long the ranks of an MPI launcher wait for each other.
 
         Raises:
             ValueError: if the variables describe a cluster that is not valid; the message names the variable.
+            TimeoutError: if ranks of an MPI launcher are absent at the deadline; the message names them.
 
         Example:
             >>> variables = {"SM_HOSTS": '["algo-1", "algo-2"]', "SM_CURRENT_HOST": "algo-2"}
@@ -120,7 +130,8 @@ class ClusterConfig:
             >>> ClusterConfig.detect({"TF_CONFIG": '{"environment": "cloud"}'}).is_distributed
             False
         """
-        fields, source = environments.find(os.environ if variables is None else variables)
+        found, source = environments.find(os.environ if variables is None else variables)
+        fields = meet(found, timeout_seconds=timeout_seconds) if isinstance(found, Meeting) else found
         try:
             return cls(**fields._asdict(), source=source)
         except ValueError as error:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import fcntl
+import functools
 import os
 import socket
 
@@ -11,6 +14,8 @@ from tfdist.cluster.errors import PortInUseError
 
 # Connections are accepted as they come in; the queue only holds connections that come in at the same moment.
 _BACKLOG = 128
+# The request of Linux for the IPv4 address of an interface.
+_SIOCGIFADDR = 0x8915
 
 
 def bind_all_interfaces(port: int) -> socket.socket:
@@ -51,6 +56,83 @@ def _bind(family: socket.AddressFamily, host: str, port: int) -> socket.socket:
     except BaseException:
         server.close()
         raise
+
+
+class HeldPort:
+    """A free port, bound by a socket that never listens, so that a program that asks for any port does not get it.
+
+    gRPC binds its port on all interfaces with SO_REUSEADDR. On Linux, such a listener can share the port with this
+    socket. On a system where it cannot, the port is chosen and released at once.
+
+    Attributes:
+        number: the port.
+
+    Example:
+        >>> port = HeldPort()
+        >>> port.number > 1023
+        True
+        >>> port.close()
+    """
+
+    def __init__(self) -> None:
+        self._socket = bind_all_interfaces(0)
+        self.number = int(self._socket.getsockname()[1])
+        if not can_listen_while_held():
+            self.close()
+
+    def close(self) -> None:
+        """Releases the port."""
+        self._socket.close()
+
+
+@functools.cache
+def can_listen_while_held() -> bool:
+    """Returns whether this system lets a listener with SO_REUSEADDR share a port that another socket has bound."""
+    with bind_all_interfaces(0) as holder:
+        try:
+            with bind_all_interfaces(holder.getsockname()[1]) as listener:
+                listener.listen(1)
+        except OSError:
+            return False
+    return True
+
+
+def is_own_host(host: str) -> bool:
+    """Returns whether a name or an address is one of this machine.
+
+    Args:
+        host: a name or an address without a port.
+
+    Example:
+        >>> is_own_host("localhost"), is_own_host("203.0.113.1")
+        (True, False)
+    """
+    try:
+        found = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        return False
+    for family, kind, protocol, _, address in found:
+        with contextlib.suppress(OSError), socket.socket(family, kind, protocol) as probe:
+            probe.bind(address)
+            return True
+    return False
+
+
+def own_hosts() -> tuple[str, ...]:
+    """Returns the addresses at which other machines may reach this one: the interfaces' IPv4 addresses, then the name.
+
+    Example:
+        >>> isinstance(own_hosts(), tuple)
+        True
+    """
+    found = []
+    for _, name in socket.if_nameindex():
+        with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+            # The request is a struct ifreq, whose address begins at byte 20.
+            reply = fcntl.ioctl(any_socket, _SIOCGIFADDR, name.encode()[:15].ljust(256, b"\0"))
+            found.append(socket.inet_ntoa(reply[20:24]))
+    outside = [address for address in found if not address.startswith("127.")]
+    return (*outside, socket.gethostname())
 
 
 def listen_on_own_port(address: str, *, task_name: str) -> socket.socket:

@@ -77,8 +77,8 @@ def main(argv: Sequence[str] | None = None, *, sources: Sources | None = None) -
             "mounted can be checked."
         )
     try:
-        config, invalid = ClusterConfig.detect(), ""
-    except ValueError as error:
+        config, invalid = ClusterConfig.detect(timeout_seconds=given.timeout_seconds), ""
+    except (ValueError, TimeoutError) as error:
         config, invalid = ClusterConfig(), str(error)
     with (
         noted_signals() as received,

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from types import TracebackType
 
 from tfdist.cluster import Task
-from tfdist.cluster.sockets import bind_all_interfaces
+from tfdist.cluster.sockets import bind_all_interfaces, can_listen_while_held
 
 
 class PortHold:
@@ -89,17 +89,6 @@ def check_host(host: str) -> None:
         raise ValueError(
             f"expected --host to be a name or address of this machine, received {host!r}; try localhost."
         ) from None
-
-
-def can_listen_while_held() -> bool:
-    """Returns whether this system lets a listener with SO_REUSEADDR share a port that another socket has bound."""
-    with bind_all_interfaces(0) as holder:
-        try:
-            with bind_all_interfaces(holder.getsockname()[1]) as listener:
-                listener.listen(1)
-        except OSError:
-            return False
-    return True
 
 
 def _lock_against_launchers(port: int) -> list[socket.socket]:

@@ -140,7 +140,8 @@ def create_strategy(
     algorithm = automatic_algorithm(all_reduce, devices=devices, num_gpus=num_gpus)
     gradients = f"all-reduce: auto chose {algorithm}" if algorithm else ""
     if name == "auto":
-        cluster = ClusterConfig.detect() if cluster is None else cluster
+        if cluster is None:
+            cluster = ClusterConfig.detect(timeout_seconds=startup_timeout_seconds or 300.0)
         found = find_tpu()
         choice = choose_strategy(
             cluster,

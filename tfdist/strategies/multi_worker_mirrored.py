@@ -57,7 +57,7 @@ def multi_worker_mirrored(
         ...
         ValueError: expected a cluster of workers for the strategy multi_worker_mirrored, received one with job ps; ...
     """
-    cluster = ClusterConfig.detect() if cluster is None else cluster
+    cluster = ClusterConfig.detect(timeout_seconds=startup_timeout_seconds) if cluster is None else cluster
     if cluster.has_parameter_servers:
         raise ValueError(
             "expected a cluster of workers for the strategy multi_worker_mirrored, received one with job ps; "

@@ -86,7 +86,7 @@ def parameter_server(
         ...
         ValueError: expected a cluster with the jobs chief, worker and ps ...
     """
-    cluster = ClusterConfig.detect() if cluster is None else cluster
+    cluster = ClusterConfig.detect(timeout_seconds=startup_timeout_seconds) if cluster is None else cluster
     if not cluster.has_parameter_servers:
         raise ValueError(
             "expected a cluster with the jobs chief, worker and ps for the strategy parameter_server, received "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,22 @@ from hypothesis import strategies as st
 from tfdist.cluster import ClusterConfig
 from tfdist.cluster.environments import ENVIRONMENTS, find
 from tfdist.cluster.environments.hostlist import hosts_of
+from tfdist.cluster.meeting import Meeting
 
 FOLDER = Path(__file__).parent
-RECORDED = [one for name in ("slurm.json", "others.json") for one in json.loads((FOLDER / name).read_text())]
+FILES = ("slurm", "others", "mpi", "lsf", "vertex")
+RECORDED = [one for name in FILES for one in json.loads((FOLDER / f"{name}.json").read_text())]
+WRONG = json.loads((FOLDER / "wrong.json").read_text())
+ADDRESSES = [one for one in RECORDED if "workers" in one]
+MEETINGS = [one for one in RECORDED if "rank" in one]
+JOBS = [one for one in RECORDED if "jobs" in one]
 
 
-@pytest.mark.parametrize("recorded", RECORDED, ids=[one["from"] for one in RECORDED])
+def ids(recorded: list[dict[str, Any]]) -> list[str]:
+    return [one["from"] for one in recorded]
+
+
+@pytest.mark.parametrize("recorded", ADDRESSES, ids=ids(ADDRESSES))
 def test_a_recorded_environment_is_read_right(recorded: dict[str, Any]) -> None:
     cluster = ClusterConfig.detect(recorded["variables"])
     assert list(cluster.jobs.get("worker", ())) == recorded["workers"]
@@ -26,92 +37,66 @@ def test_a_recorded_environment_is_read_right(recorded: dict[str, Any]) -> None:
     assert cluster.num_workers == max(1, len(recorded["workers"]))
 
 
-SLURM = RECORDED[2]["variables"]
-SAGEMAKER = RECORDED[8]["variables"]
-PODS = {"JOB_COMPLETION_INDEX": "1", "HOSTNAME": "train-1", "TFDIST_PODS": "2", "TFDIST_SUBDOMAIN": "svc"}
-VERTEX_TASK = {"type": "workerpool1", "index": 1}
-VERTEX = {
-    "workerpool0": ["cmle-training-workerpool0-ab-0:2222"],
-    "workerpool1": ["cmle-training-workerpool1-ab-0:2222", "cmle-training-workerpool1-ab-1:2222"],
-}
+@pytest.mark.parametrize("recorded", JOBS, ids=ids(JOBS))
+def test_a_recorded_environment_with_several_jobs_is_read_right(recorded: dict[str, Any]) -> None:
+    cluster = ClusterConfig.detect(recorded["variables"])
+    assert {job: list(addresses) for job, addresses in cluster.jobs.items()} == recorded["jobs"]
+    assert cluster.task_name == recorded["task"]
 
 
-def spec(cluster: Any, task: Any = VERTEX_TASK, **others: Any) -> dict[str, str]:
-    return {"CLUSTER_SPEC": json.dumps({"cluster": cluster, "task": task, "environment": "cloud", **others})}
+@pytest.mark.parametrize("recorded", MEETINGS, ids=ids(MEETINGS))
+def test_ranks_without_addresses_look_for_rank_0_where_their_launcher_says(recorded: dict[str, Any]) -> None:
+    meeting, _ = find(recorded["variables"])
+    assert isinstance(meeting, Meeting)
+    assert (meeting.rank, meeting.size, list(meeting.hosts)) == (recorded["rank"], recorded["size"], recorded["hosts"])
+    assert meeting.pmi == recorded.get("pmi")
+    if "ports" in recorded:
+        assert list(meeting.ports) == recorded["ports"]
+    else:
+        assert bool(meeting.run_id) == bool(meeting.ports) == (meeting.pmi is None)
 
 
-@pytest.mark.parametrize(
-    ("variables", "message"),
-    [
-        ({**SLURM, "SLURM_STEP_NUM_TASKS": "many"}, "SLURM_STEP_NUM_TASKS to be a whole number, received 'many'"),
-        ({**SLURM, "SLURM_PROCID": "7"}, "SLURM_PROCID to be below 7, received 7"),
-        (
-            {**SLURM, "SLURM_STEP_TASKS_PER_NODE": "2(x2),1"},
-            "7 tasks on 4 nodes, received '2\\(x2\\),1', which are 5 t",
-        ),
-        ({**SLURM, "SLURM_STEP_TASKS_PER_NODE": "two"}, r"such as 2\(x3\),1, received 'two'"),
-        ({**SLURM, "SLURM_STEP_NODELIST": "a[1-"}, "SLURM_STEP_NODELIST: expected names such as"),
-        ({**SLURM, "SLURM_STEP_NODELIST": "a[4-1]"}, "SLURM_STEP_NODELIST: expected ranges such as"),
-        ({**SLURM, "SLURM_STEP_NODELIST": "a[1-999999]"}, "SLURM_STEP_NODELIST: expected at most 65536 hosts"),
-        ({**SLURM, "SLURM_STEP_NODELIST": "a,,b"}, "expected hosts between the commas"),
-        ({**SLURM, "SLURM_NODEID": "1"}, "expected SLURM_NODEID=3 for the task 6 of this step, received 1"),
-        ({**SLURM, "SLURM_LOCALID": "1"}, "expected SLURM_LOCALID=0 for the task 6 of this step, received 1"),
-        ({**SLURM, "SLURM_DISTRIBUTION": "plane"}, "SLURM_DISTRIBUTION to be block or cyclic, received 'plane'"),
-        ({**SLURM, "SLURM_HET_SIZE": "2"}, "expected a job of one component, received SLURM_HET_SIZE=2"),
-        ({**SLURM, "SLURM_STEP_ID": "first"}, "SLURM_STEP_ID to be a whole number"),
-        ({**SLURM, "SLURM_STEP_NODELIST": ""}, "expected the environment variable SLURM_STEP_NODELIST or SLURM_JOB_"),
-        ({**SAGEMAKER, "SM_HOSTS": "algo-1,algo-2"}, "SM_HOSTS to be JSON such as"),
-        ({**SAGEMAKER, "SM_HOSTS": '{"algo-1": 1}'}, "SM_HOSTS to be JSON such as"),
-        ({**SAGEMAKER, "SM_HOSTS": '["algo-1", "algo-1"]'}, "expected different names of hosts in SM_HOSTS"),
-        ({**SAGEMAKER, "SM_HOSTS": "[]"}, "expected different names of hosts in SM_HOSTS"),
-        ({**SAGEMAKER, "SM_HOSTS": "[1, 2]"}, "expected different names of hosts in SM_HOSTS"),
-        ({**SAGEMAKER, "SM_CURRENT_HOST": "algo-3"}, "SM_CURRENT_HOST to be one of SM_HOSTS \\(algo-1, algo-2\\)"),
-        ({"SM_HOSTS": '["algo-1"]'}, "expected the environment variable SM_CURRENT_HOST, received none"),
-        ({"SM_CURRENT_HOST": "algo-1"}, "expected the environment variable SM_HOSTS, received none"),
-        ({**PODS, "TFDIST_PODS": "0x2"}, "TFDIST_PODS to be a whole number"),
-        ({**PODS, "JOB_COMPLETION_INDEX": "2"}, "JOB_COMPLETION_INDEX to be below 2, received 2"),
-        ({**PODS, "TFDIST_SUBDOMAIN": ""}, "expected the environment variable TFDIST_SUBDOMAIN"),
-        ({**PODS, "TFDIST_SUBDOMAIN": "a b"}, "TFDIST_SUBDOMAIN to be the name of a headless service, received 'a b'"),
-        ({**PODS, "HOSTNAME": "train-0"}, "HOSTNAME to end with -1, the index of this pod, received 'train-0'"),
-        ({**PODS, "HOSTNAME": ""}, "expected the environment variable HOSTNAME"),
-        ({"CLUSTER_SPEC": "workerpool0"}, "CLUSTER_SPEC to be JSON such as"),
-        ({"CLUSTER_SPEC": "{}"}, "CLUSTER_SPEC: expected a field cluster"),
-        (
-            spec({**VERTEX, "workerpool4": ["a:1"]}),
-            "CLUSTER_SPEC: expected the worker pools workerpool0, .* workerpool4",
-        ),
-        (spec(VERTEX, {"type": "workerpool1", "index": 2}), "Vertex AI: expected task.index to be an index of"),
-        (spec(VERTEX, {"type": "workerpool1"}), "CLUSTER_SPEC: expected task.index"),
-        (spec({**VERTEX, "workerpool1": "a:1"}), "CLUSTER_SPEC: expected cluster.workerpool1 to be a list"),
-        (spec({**VERTEX, "workerpool1": ["a"]}, {"type": "workerpool0", "index": 0}), "Vertex AI: .*cluster.worker"),
-        ({"TFDIST_ENVIRONMENT": "pbs"}, "expected TFDIST_ENVIRONMENT to be one of tf_config, .* received 'pbs'"),
-        ({"TFDIST_ENVIRONMENT": "slurm"}, "expected the environment variable SLURM_STEP_NUM_TASKS or SLURM_NTASKS"),
-        ({"TFDIST_ENVIRONMENT": "sagemaker"}, "expected the environment variable SM_HOSTS"),
-        ({"TFDIST_ENVIRONMENT": "vertex"}, "expected the environment variable CLUSTER_SPEC"),
-        ({"TFDIST_ENVIRONMENT": "kubernetes"}, "expected the environment variable TFDIST_PODS"),
-        ({"TFDIST_ENVIRONMENT": "tf_config"}, "expected TF_CONFIG to be a JSON object with cluster and task"),
-        ({"TF_CONFIG": '{"cluster": 3}'}, "TF_CONFIG: expected a field task beside cluster"),
-    ],
-)
-def test_a_wrong_environment_is_refused_in_one_sentence_that_names_the_variable(
-    variables: dict[str, str], message: str
-) -> None:
-    with pytest.raises(ValueError, match=message) as raised:
-        ClusterConfig.detect(variables)
+def test_there_are_at_least_forty_environments_of_each_kind_and_each_says_where_it_is_from() -> None:
+    assert len(RECORDED) >= 40 and len(WRONG) >= 40
+    for recorded in (RECORDED, WRONG):
+        assert len({json.dumps(one["variables"], sort_keys=True) for one in recorded}) == len(recorded)
+        assert all(len(one["from"].split()) > 1 for one in recorded)
+
+
+@pytest.mark.parametrize("wrong", WRONG, ids=ids(WRONG))
+def test_a_wrong_environment_is_refused_in_one_sentence_that_names_the_variable(wrong: dict[str, Any]) -> None:
+    start = time.monotonic()
+    with pytest.raises(ValueError, match=wrong["message"]) as raised:
+        ClusterConfig.detect(wrong["variables"])
+    assert time.monotonic() - start < 1.0
     assert "\n" not in str(raised.value)
 
 
-def test_vertex_pools_become_jobs() -> None:
-    cluster = ClusterConfig.detect(spec(VERTEX, {**VERTEX_TASK, "trial": "1"}, job="{}"))
-    assert dict(cluster.jobs) == {"chief": tuple(VERTEX["workerpool0"]), "worker": tuple(VERTEX["workerpool1"])}
-    assert (cluster.task_name, cluster.num_workers, cluster.source) == ("worker 1", 3, "Vertex AI")
-    alone = spec({"workerpool0": VERTEX["workerpool0"]}, {"type": "workerpool0", "index": 0})
-    assert ClusterConfig.detect(alone) == ClusterConfig()
+def test_a_file_of_hosts_of_lsf_is_read(tmp_path: Path) -> None:
+    (tmp_path / "hosts").write_text("batch1\na1\na1\na2\n")
+    job = {"LSB_JOBID": "7", "LSB_DJOB_HOSTFILE": str(tmp_path / "hosts")}
+    meeting, _ = find({**job, "JSM_NAMESPACE_RANK": "0", "JSM_NAMESPACE_SIZE": "3"})
+    assert isinstance(meeting, Meeting) and meeting.hosts == ("a1", "a2", "batch1")
+
+
+def recorded_from(text: str) -> dict[str, str]:
+    (found,) = [one["variables"] for one in RECORDED if text in one["from"]]
+    return found
+
+
+SLURM = recorded_from("2(x3),1")
+SAGEMAKER = recorded_from("SM_HOSTS and SM_CURRENT_HOST")
+LSF = recorded_from("test of LSFEnvironment")
+MPI = recorded_from("Open MPI 5.0.11")
+PODS = {"JOB_COMPLETION_INDEX": "1", "HOSTNAME": "train-1", "TFDIST_PODS": "2", "TFDIST_SUBDOMAIN": "svc"}
+TRAINER = recorded_from("PET_MASTER_ADDR is the first pod")
+VERTEX = recorded_from("xmanager")
+KUBEFLOW = recorded_from("TF_CONFIG is read first")
 
 
 @pytest.mark.parametrize("name", ENVIRONMENTS)
 def test_a_forced_environment_wins(name: str) -> None:
-    variables = {**SLURM, **SAGEMAKER, **PODS, **spec(VERTEX), "TF_CONFIG": RECORDED[-1]["variables"]["TF_CONFIG"]}
+    variables = {**SLURM, **SAGEMAKER, **LSF, **MPI, **PODS, **TRAINER, **VERTEX, **KUBEFLOW}
     assert find({**variables, "TFDIST_ENVIRONMENT": name})[1] == ENVIRONMENTS[name].title
     assert find(variables)[1] == "TF_CONFIG"
     assert find({**variables, "TFDIST_ENVIRONMENT": "none"})[1] == ""

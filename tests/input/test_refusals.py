@@ -24,7 +24,7 @@ def test_an_evaluation_without_records_is_refused(write):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"policy": "rows"}, "expected policy to be one of auto, files, records, replicate, received 'rows'."),
+        ({"policy": "rows"}, "expected policy to be one of auto, files, records, replicate, local, received 'rows'."),
         (
             {"policy": "replicate", "training": False},
             "expected a policy that reads every record once with training=False, received 'replicate'; use 'auto'.",

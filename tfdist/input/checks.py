@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tfdist.input.plan import POLICIES
 from tfdist.input.state import InputState
 
 
@@ -12,11 +13,13 @@ def check_order(
 
     Args:
         training: whether records are shuffled and repeated.
-        policy: policy of plan_shards.
+        policy: policy of plan_shards, or `local`.
         seed: seed of the order, or None.
         shuffle_buffer: number of records to shuffle, or None.
         state: position at which reading begins, or None.
     """
+    if policy not in (*POLICIES, "local"):
+        raise ValueError(f"expected policy to be one of {', '.join(POLICIES)}, local, received {policy!r}.")
     if not training and (seed is not None or shuffle_buffer is not None):
         raise ValueError(
             "expected no seed and no shuffle_buffer with training=False, which does not shuffle, received "

@@ -22,8 +22,8 @@ from tfdist.input.checks import (
 )
 from tfdist.input.distributed_files import DistributedFiles, with_attributes
 from tfdist.input.find import compression_of, count_files, find_files
-from tfdist.input.index import RecordIndex
 from tfdist.input.layout import Layout
+from tfdist.input.local import Counted, check_local, on_every_worker, plan_of
 from tfdist.input.parse import Parser
 from tfdist.input.pipeline import Pipeline
 from tfdist.input.plan import File
@@ -73,7 +73,8 @@ def distribute_files(
             one worker.
         training: whether to shuffle and repeat.
         policy: how files are divided: `auto`, `files`, `records` or `replicate`, see plan_shards. With `replicate`,
-            which is for training only, every pipeline reads all files in an order of its own.
+            which is for training only, every pipeline reads all files in an order of its own. With `local`, every
+            worker reads all files that it finds on its own host, which the other workers need not have.
         shuffle_buffer: for training, number of records that all pipelines together shuffle; 0 does not shuffle, None
             means 10,000.
         seed: for training, seed of the order of files and records; None means 0.
@@ -122,21 +123,24 @@ def distribute_files(
     in_sync = not isinstance(strategy, tf.distribute.ParameterServerStrategy)
     state = InputState(seed=seed or 0) if state is None else state
     check_state(state, policy=policy, in_sync=in_sync)
-    found = find_files(files)
-    if compression is None:
-        compression = compression_of(found) if reader is None else ""
-    source = Source(compression=compression, reader=reader, skip_corrupt=skip_corrupt)
-    known, indexes, how = _count(strategy, found, source)
-    records = sum(file.records or 0 for file in known)
-    check_number_of_records(records, files=len(known), training=training, global_batch_size=global_batch_size)
-    parse = Parser(parse_fn, [file.name for file in known if file.records], source)
+    num_pipelines = _count_pipelines(strategy)
+    if policy == "local":
+        check_local(strategy, state, num_pipelines=num_pipelines)
+    count = functools.partial(
+        _count, files=files, parse_fn=parse_fn, compression=compression, reader=reader, skip_corrupt=skip_corrupt
+    )
+    counted = on_every_worker(strategy, lambda: count(None)) if policy == "local" else count(strategy)
+    records, num_files = counted.records, counted.num_files
+    check_number_of_records(records, files=num_files, training=training, global_batch_size=global_batch_size)
+    parse, source = counted.parser(), counted.source
     buffer = (_SHUFFLE_BUFFER if shuffle_buffer is None else shuffle_buffer) if training else 0
 
     @functools.cache
     def layout_for(num_pipelines: int) -> Layout:
         return Layout.of(
-            known,
-            indexes,
+            counted.files,
+            counted.indexes,
+            divided=plan_of(counted) if policy == "local" else None,
             policy=policy,
             global_batch_size=global_batch_size,
             num_pipelines=num_pipelines,
@@ -162,16 +166,15 @@ def distribute_files(
             dataset = dataset.with_options(options)
         return dataset
 
-    num_pipelines = _count_pipelines(strategy)
     layout = layout_for(num_pipelines)
     check_step(state, steps_per_epoch=layout.steps)
     get_logger().log(
         logging.INFO if training else logging.DEBUG,
         "%d files with %d records (%s), %d steps%s of %d records: policy %s, %d canonical shards, imbalance %.3f; "
         "each replica receives %d records in a step",
-        len(known),
+        num_files,
         records,
-        how,
+        counted.how,
         layout.steps,
         " in an epoch" if training else "",
         global_batch_size,
@@ -180,15 +183,17 @@ def distribute_files(
         layout.plan.imbalance,
         global_batch_size // strategy.num_replicas_in_sync,
     )
-    if layout.plan.policy == "records" and len(known) < num_pipelines:
+    if layout.plan.policy == "records" and num_files < num_pipelines:
         get_logger().warning(
             "expected at least %d files, one for each input pipeline, received %d, which are split between records; "
             "write more files",
             num_pipelines,
-            len(known),
+            num_files,
         )
 
     def at(state: InputState) -> DistributedFiles:
+        if policy == "local":
+            check_local(strategy, state, num_pipelines=num_pipelines)
         return with_attributes(
             strategy.distribute_datasets_from_function(lambda context: dataset_of(context, state)),
             steps_per_epoch=layout.steps,
@@ -202,22 +207,39 @@ def distribute_files(
 
 
 def _count(
-    strategy: tf.distribute.Strategy, files: Sequence[File], source: Source
-) -> tuple[list[File], dict[str, RecordIndex], str]:
-    """Returns the result of count_files; the workers of the strategy divide the counting among them."""
+    strategy: tf.distribute.Strategy | None,
+    *,
+    files: str | Sequence[str | File],
+    parse_fn: Callable[..., Any],
+    compression: str | None,
+    reader: Reader | None,
+    skip_corrupt: bool,
+) -> Counted:
+    """Returns the files with their numbers of records; the workers of the strategy divide the counting among them.
+
+    Without a strategy, this worker counts all of its files.
+    """
+    found = find_files(files)
+    if compression is None:
+        compression = compression_of(found) if reader is None else ""
+    source = Source(compression=compression, reader=reader, skip_corrupt=skip_corrupt)
     num_workers = count_workers(strategy)
 
     def add(counts: np.ndarray) -> np.ndarray:
+        assert strategy is not None
         with saying_what_it_waits_for("count the records of its files in distribute_files"):
             return sum_over_workers(strategy, counts)
 
-    return count_files(
-        files,
+    known, indexes, how = count_files(
+        found,
         source,
         sum_over_workers=add if num_workers > 1 else None,
-        worker=worker_index(strategy),
+        worker=worker_index(strategy) if strategy is not None else 0,
         num_workers=num_workers,
     )
+    full = [file.name for file in known if file.records]
+    parse = Parser(parse_fn, full, source) if full else None
+    return Counted(files=known, indexes=indexes, how=how, source=source, parse=parse)
 
 
 def _count_pipelines(strategy: tf.distribute.Strategy) -> int:

@@ -39,6 +39,7 @@ class Layout:
         files: Sequence[File],
         indexes: dict[str, RecordIndex],
         *,
+        divided: tuple[ShardPlan, ShardTable] | None = None,
         policy: str,
         global_batch_size: int,
         num_pipelines: int,
@@ -52,7 +53,8 @@ class Layout:
         Args:
             files: files with their numbers of records.
             indexes: indexes of the files that have one, by name.
-            policy: policy of plan_shards.
+            divided: a plan with one shard for each pipeline, and its table, for the policy `local`.
+            policy: policy of plan_shards, or `local`.
             global_batch_size: records in a step: of all pipelines if they are in sync, else of each pipeline.
             num_pipelines: number of input pipelines.
             canonical_shards: number of shards that the user asks for, or None.
@@ -66,11 +68,11 @@ class Layout:
         full_files = [file for file in files if file.size]
         rows = global_batch_size * (1 if in_sync else num_pipelines)
         shards = num_pipelines
-        if policy != "replicate":
+        if divided is None and policy != "replicate":
             most = len(full_files) if policy == "files" else None
             shards = choose_canonical_shards(rows, num_pipelines, canonical_shards, most=most)
-        plan = plan_shards(full_files, shards, policy=policy)
-        table = ShardTable(plan, indexes)
+        plan = plan_shards(full_files, shards, policy=policy) if divided is None else divided[0]
+        table = ShardTable(plan, indexes) if divided is None else divided[1]
         rows_per_shard = rows // shards
         full_steps = (table.records // rows_per_shard).reshape([num_pipelines, -1])
         all_steps = (-(-table.records // rows_per_shard)).reshape([num_pipelines, -1])

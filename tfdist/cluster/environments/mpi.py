@@ -20,6 +20,8 @@ from tfdist.cluster.tf_config import SINGLE_PROCESS, Fields
 _RANK = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK")
 _SIZE = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
 _LOCAL_SIZE = ("OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS")
+# The last one is a random number. Open MPI 5 and later ones set the first one only.
+_RUN = ("PMIX_NAMESPACE", "OMPI_MCA_orte_hnp_uri", "OMPI_MCA_orte_precondition_transports")
 _ADVICE = {
     True: f"add -x {COORDINATOR}=HOST:PORT to mpirun, with the host of rank 0 and a free port",
     False: f"add -genv {COORDINATOR} HOST:PORT to mpiexec, with the host of rank 0 and a free port",
@@ -73,7 +75,7 @@ def read(environment: Mapping[str, str]) -> Meeting | Fields:
     if size <= 1:
         return SINGLE_PROCESS
     advice = _ADVICE["OMPI_COMM_WORLD_RANK" in environment]
-    run_id = " ".join(filter(None, (environment.get(name) for name in ("PMIX_NAMESPACE", "OMPI_MCA_orte_hnp_uri"))))
+    run_id = " ".join(filter(None, (environment.get(name) for name in _RUN)))
     if environment.get(COORDINATOR, "").strip():
         return at_coordinator(environment, rank=rank, size=size, run_id=run_id, advice=advice)
     pmi = number_of(environment, "PMI_FD") if environment.get("PMI_FD") and not run_id else None

@@ -134,8 +134,9 @@ def _finalize_at_exit(descriptor: int) -> None:
 
 
 def _finalize(descriptor: int, process: int) -> None:
-    # A forked process has the descriptor, too. MPI finalizes it itself.
-    if os.getpid() == process and "mpi4py.MPI" not in sys.modules:
+    # MPI sends `finalize` itself. A forked process has the descriptor, too.
+    mpi = sys.modules.get("mpi4py.MPI")
+    if os.getpid() == process and not (mpi is not None and mpi.Is_initialized()):
         with contextlib.suppress(OSError):
             os.write(descriptor, b"cmd=finalize\n")
             _line(descriptor, time.monotonic() + _FINALIZE_SECONDS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
 import sys
@@ -12,9 +13,10 @@ import pytest
 from benchmarks.namespaces import hosts
 from tests.cluster.environments.mpi_launchers import KINDS, launcher, options, options_of_hosts, variables
 from tests.cluster.environments.training import PLACES, PROGRAM, check_weights, places
-from tests.processes import Finished, run
+from tests.processes import ROOT, Finished, run
 
 pytestmark = pytest.mark.full
+MPI4PY = importlib.util.find_spec("mpi4py")
 HAS_HOSTS = os.geteuid() == 0 and shutil.which("ip") is not None and shutil.which("tc") is not None
 
 
@@ -82,6 +84,27 @@ def test_workers_of_mpiexec_train_the_model_of_one_device(kind, tmp_path):
     assert ended.code == 0
     assert "the cluster has 2 workers (MPI)" in ended.text
     check_weights(ended.text, tmp_path, workers=2)
+
+
+@pytest.mark.skipif(MPI4PY is None, reason="mpi4py is not installed")
+@pytest.mark.parametrize("first", ["mpi4py", "tfdist"])
+def test_mpi_works_in_the_same_program(kind, first, tmp_path):
+    lines = ["from mpi4py import MPI\n", PLACES]
+    program = "".join(lines if first == "mpi4py" else reversed(lines))
+    path = launcher(kind)
+    assert path is not None
+    # mpi4py takes the library of MPI that comes first.
+    surroundings = {**variables(path), "LD_LIBRARY_PATH": str(Path(path).parents[1] / "lib")}
+    assert MPI4PY is not None and MPI4PY.origin is not None
+    surroundings["PYTHONPATH"] = os.pathsep.join([str(ROOT), str(Path(MPI4PY.origin).parents[1])])
+    command = [path, *options(kind), "-n", "3", sys.executable, "program.py"]
+    # Ranks share the output, so that each writes its line at once.
+    total = "print(f'SUM {MPI.COMM_WORLD.allreduce(cluster.task_index)}\\n', end='', flush=True)\n"
+    (tmp_path / "program.py").write_text(f"{program}\n{total}")
+    ended = run(command, cwd=tmp_path, deadline_seconds=60, env=surroundings)
+    assert ended.code == 0
+    check_places(ended.text, ranks=3)
+    assert ended.text.count("SUM 3") == 3
 
 
 @pytest.mark.skipif(not HAS_HOSTS, reason="needs root and iproute2")

@@ -11,7 +11,7 @@ import pytest
 
 from tests.processes import run
 
-PROGRAM = """
+PROGRAM = r"""
 import numpy as np
 import tensorflow as tf
 import tfdist
@@ -26,13 +26,14 @@ x = np.random.default_rng(0).normal(size=(64, 4))
 model.fit(x, x[:, :3] ** 2, batch_size=16, epochs=3, verbose=0)
 values = np.concatenate([value.ravel() for value in model.get_weights()])
 assert values.dtype == np.float64
-print("WEIGHTS", values.tolist(), flush=True)
+# Ranks share the output, so that each writes its line at once.
+print(f"WEIGHTS {values.tolist()}\n", end="", flush=True)
 """
-PLACES = """
+PLACES = r"""
 from tfdist.cluster import ClusterConfig
 
 cluster = ClusterConfig.detect(timeout_seconds=60)
-line = f"TASK {cluster.task_index} {cluster.address} {cluster.source} {','.join(cluster.jobs['worker'])}\\n"
+line = f"TASK {cluster.task_index} {cluster.address} {cluster.source} {','.join(cluster.jobs['worker'])}\n"
 print(line, end="", flush=True)
 """
 

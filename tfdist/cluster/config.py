@@ -9,8 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from tfdist.cluster import environments, tf_config
-from tfdist.cluster.meeting import Meeting
-from tfdist.cluster.rendezvous import TIMEOUT_SECONDS, meet
+from tfdist.cluster.meeting import TIMEOUT_SECONDS, Meeting
 from tfdist.cluster.tasks import CHIEF_JOBS, Task
 from tfdist.cluster.validation import as_addresses, check_indices, tasks_of, validate
 
@@ -131,7 +130,7 @@ class ClusterConfig:
             False
         """
         found, source = environments.find(os.environ if variables is None else variables)
-        fields = meet(found, timeout_seconds=timeout_seconds) if isinstance(found, Meeting) else found
+        fields = _meet(found, timeout_seconds) if isinstance(found, Meeting) else found
         try:
             return cls(**fields._asdict(), source=source)
         except ValueError as error:
@@ -224,6 +223,13 @@ class ClusterConfig:
             return ()
         mine = (self.task_type, self.task_index)
         return tuple(task for task in tasks_of(self.jobs, self.indices) if task.job != "evaluator" and task[:2] != mine)
+
+
+def _meet(meeting: Meeting, timeout_seconds: float) -> tf_config.Fields:
+    # Most processes have a cluster with addresses, or none, and start faster without this import.
+    from tfdist.cluster.rendezvous import meet
+
+    return meet(meeting, timeout_seconds=timeout_seconds)
 
 
 def _rebuild(

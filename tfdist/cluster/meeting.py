@@ -6,6 +6,8 @@ import dataclasses
 import hashlib
 
 COORDINATOR = "TFDIST_COORDINATOR"
+# How long the ranks wait for each other, as create_strategy does.
+TIMEOUT_SECONDS = 300.0
 # Below the ports that Linux gives to outgoing connections.
 _FIRST_PORT, _PORTS = 12000, 20000
 _STRIDE = 2503

@@ -15,13 +15,11 @@ from typing import NamedTuple
 
 from tfdist._log import get_logger
 from tfdist.cluster import pmi
-from tfdist.cluster.meeting import Meeting, ports_of
+from tfdist.cluster.meeting import TIMEOUT_SECONDS, Meeting, ports_of
 from tfdist.cluster.rendezvous_leader import lead, listen_for_ranks
 from tfdist.cluster.rendezvous_member import take_part
 from tfdist.cluster.sockets import HeldPort
 from tfdist.cluster.tf_config import Fields
-
-TIMEOUT_SECONDS = 300.0
 
 
 class _Met(NamedTuple):

@@ -16,6 +16,7 @@ from tfdist._version import __version__
 
 COMMANDS = {
     "launch": "start the tasks of a cluster on this machine and watch over them",
+    "render": "print the file that starts a command on Slurm, Kubernetes, SageMaker, Vertex AI or Ray",
     "doctor": "check on every task what makes clusters fail: ports, names, versions, clocks, the shared directory",
     "test": "test this installation with two workers here, or in the tasks of a launcher or scheduler",
     "env": "print what a report of a defect needs: versions, devices, cluster, mends, variables",
@@ -27,6 +28,7 @@ COMMANDS = {
 
 EXAMPLES = {
     "launch": "tfdist launch --workers 2 -- python train.py",
+    "render": "tfdist render slurm --nodes 4 --time 2:00:00 -- python train.py",
     "doctor": "tfdist launch --workers 2 -- tfdist doctor --directory /mnt/model",
     "test": "srun tfdist test",
     "env": "tfdist env --json",

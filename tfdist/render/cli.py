@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from tfdist._suggestions import Parser
-from tfdist.render.job import GRACE_SECONDS, RESTARTS, Job, seconds_in
+from tfdist.render.job import GRACE_SECONDS, RESTARTS, Job, option_of, seconds_in
 from tfdist.render.schedulers import SCHEDULERS, scheduler_named
 
 _EPILOG = """
 The file starts the command once for each worker, and starts it again after exit code 75, with which a training with
-AutoResume says that it has saved its state. It is submitted by the scheduler's own tool: the last line on standard error
+AutoResume says that it has saved its state. The scheduler's own tool submits the file: the last line on standard error
 is the command.
 
 example: tfdist render slurm --nodes 4 --time 2:00:00 --name digits -- python train.py --epochs 3
@@ -94,10 +94,10 @@ def parser(name: str) -> argparse.ArgumentParser:
         allow_abbrev=False,
         argument_default=argparse.SUPPRESS,
     )
-    refused = {field.replace("_", "-") for field in scheduler.refused} | {"time"} & {"seconds"}
+    refused = {option_of(field) for field in scheduler.refused}
     for option, settings in _OPTIONS.items():
         # An option that the scheduler cannot honour is understood, so that the message can say why.
-        hidden = {"help": argparse.SUPPRESS} if option.removeprefix("--") in refused else {}
+        hidden = {"help": argparse.SUPPRESS} if option in refused else {}
         result.add_argument(option, **{**settings, **hidden})
     for option, settings in scheduler.options.items():
         result.add_argument(option, **settings)
@@ -107,7 +107,10 @@ def parser(name: str) -> argparse.ArgumentParser:
 def _run(words: list[str]) -> int:
     if words[:1] in ([], ["--help"], ["-h"]):
         rows = "\n".join(f"  {name:<10} {scheduler.help}" for name, scheduler in SCHEDULERS.items())
-        print(f"usage: tfdist render SCHEDULER [options] -- COMMAND [ARGUMENTS ...]\n\nschedulers:\n{rows}\n{_EPILOG}", end="")
+        print(
+            f"usage: tfdist render SCHEDULER [options] -- COMMAND [ARGUMENTS ...]\n\nschedulers:\n{rows}\n{_EPILOG}",
+            end="",
+        )
         return 0 if words else 2
     name = words[0]
     scheduler = scheduler_named(name)
@@ -145,7 +148,9 @@ def _check_owner(name: str, options: list[str]) -> None:
         option = word.partition("=")[0]
         owners = [other for other, scheduler in SCHEDULERS.items() if option in scheduler.options]
         if owners and name not in owners:
-            raise ValueError(f"expected options of {name}, received {option}, which only {', '.join(owners)} can honour.")
+            raise ValueError(
+                f"expected options of {name}, received {option}, which only {', '.join(owners)} can honour."
+            )
 
 
 def _job(command: list[str], values: dict[str, Any]) -> Job:

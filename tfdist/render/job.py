@@ -82,8 +82,8 @@ class Job:
                 raise ValueError(f"expected --env with a name of letters, digits and _, received {variable!r}.")
             if variable in WRITTEN:
                 raise ValueError(
-                    f"expected --env without variables that describe the cluster, received {variable}; the file and the "
-                    "scheduler set them."
+                    f"expected --env without variables that describe the cluster, received {variable}; the file and "
+                    "the scheduler set them."
                 )
         object.__setattr__(self, "command", tuple(self.command))
         object.__setattr__(self, "name", self.name or _name_of(self.command))

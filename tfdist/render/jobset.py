@@ -10,8 +10,8 @@ from tfdist.render.manifest import manifest
 from tfdist.render.scheduler import Scheduler
 
 _WORKERS = "worker"
-_COMMENT = """Made by: tfdist render jobset. A pod that ends with exit code 75 has saved its state: the JobSet starts all pods
-again, and the training goes on. It needs JobSet 0.6 or later, and Kubernetes 1.26 or later."""
+_COMMENT = """Made by: tfdist render jobset.
+A pod that ends with exit code 75 has saved its state: the JobSet starts all pods again, and the training goes on."""
 
 
 def yaml(

@@ -101,8 +101,8 @@ def pod(job: Job, *, container: str, volume: Sequence[str], service_account: str
 def indexed_job(job: Job, template: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the specification of the Job with one pod for each worker.
 
-    The Job fails at the first pod that fails, with a reason that tells exit code 75 and interruptions by Kubernetes from
-    other failures.
+    The Job fails at the first pod that fails. The reason of the Job tells exit code 75 and interruptions by Kubernetes
+    from other failures.
 
     Args:
         job: the job.

@@ -42,12 +42,11 @@ class Scheduler:
         Args:
             job: the job.
         """
-        for field in dataclasses.fields(job):
-            value = getattr(job, field.name)
-            if field.name in self.refused and value != field.default:
-                raise ValueError(
-                    f"expected no {option_of(field.name)} for {self.title}, received {value}; {self.refused[field.name]}."
-                )
+        defaults = {field.name: field.default for field in dataclasses.fields(job)}
+        for name, reason in self.refused.items():
+            value = getattr(job, name)
+            if value != defaults[name]:
+                raise ValueError(f"expected no {option_of(name)} for {self.title}, received {value}; {reason}.")
 
 
 def check_name(job: Job, pattern: str, *, title: str, most: int, rule: str) -> None:
@@ -61,9 +60,7 @@ def check_name(job: Job, pattern: str, *, title: str, most: int, rule: str) -> N
         rule: what the pattern allows, in words.
     """
     if len(job.name) > most or not re.fullmatch(pattern, job.name):
-        raise ValueError(
-            f"expected --name of at most {most} characters for {title}, {rule}, received {job.name!r}."
-        )
+        raise ValueError(f"expected --name of at most {most} characters for {title}, {rule}, received {job.name!r}.")
 
 
 def check_words(values: Mapping[str, str | Sequence[str] | None]) -> None:

@@ -7,14 +7,20 @@ from typing import Any
 from tfdist._suggestions import did_you_mean
 from tfdist.render.job import Job
 from tfdist.render.jobset import JOBSET
+from tfdist.render.ray import RAY
+from tfdist.render.sagemaker import SAGEMAKER
 from tfdist.render.scheduler import Scheduler
 from tfdist.render.slurm import SLURM
 from tfdist.render.trainjob import TRAINJOB
+from tfdist.render.vertex import VERTEX
 
 SCHEDULERS: dict[str, Scheduler] = {
     "slurm": SLURM,
     "jobset": JOBSET,
     "trainjob": TRAINJOB,
+    "sagemaker": SAGEMAKER,
+    "vertex": VERTEX,
+    "ray": RAY,
 }
 """The schedulers, by the names that `tfdist render` has for them."""
 

@@ -59,7 +59,8 @@ def script(
     grace = job.grace_seconds or GRACE_SECONDS
     if job.seconds and job.seconds <= grace:
         raise ValueError(
-            f"expected --time above the {grace} s of --grace-seconds, received {job.seconds} s; SIGTERM would come first."
+            f"expected --time above the {grace} s of --grace-seconds, received {job.seconds} s; SIGTERM would come "
+            "first."
         )
     directives = [
         f"--job-name={job.name}",

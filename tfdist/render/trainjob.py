@@ -16,8 +16,9 @@ _API = "trainer.kubeflow.org/v1alpha1"
 # Kubeflow Trainer looks for this container, and for this label.
 _NODE = "node"
 _TRAINER = {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}
-_COMMENT = """Made by: tfdist render trainjob. A pod that ends with exit code 75 has saved its state: the JobSet of the TrainJob
-starts all pods again, and the training goes on. It needs Kubeflow Trainer 2.0 or later."""
+_COMMENT = """Made by: tfdist render trainjob.
+A pod that ends with exit code 75 has saved its state: the JobSet of the TrainJob starts all pods again, and the
+training goes on."""
 
 
 def yaml(

@@ -22,6 +22,7 @@ ROOMS: dict[str, set[str]] = {
     "cluster": set(),
     "launch": {"cluster"},
     "doctor": {"cluster"},
+    "render": {"cluster"},
     "workers": set(),
     "saving": {"workers"},
     "checkpoint": {"cluster", "saving", "keras_compat", "watch", "workers"},
@@ -64,7 +65,7 @@ ROOMS: dict[str, set[str]] = {
         "allreduce",
         "keras_compat",
     },
-    "completion": {"launch", "doctor", "env", "test", "verify", "flags", "bench"},
+    "completion": {"launch", "render", "doctor", "env", "test", "verify", "flags", "bench"},
     "__main__": set(),
 }
 

@@ -14,6 +14,7 @@ from tfdist.bench import BENCHMARKS
 from tfdist.completion import SHELLS, main, script
 from tfdist.flags import define_flags
 from tfdist.launch import args
+from tfdist.render import SCHEDULERS
 
 # Completes a line as readline does: bash splits it at blanks and at `=`, and calls the function with the words.
 COMPLETE = """
@@ -61,6 +62,9 @@ def test_options_of_every_command_are_completed(bash):
     assert bash("tfdist", "doctor", "--dir") == ["--directory"]
     assert bash("tfdist", "verify", "--rep") == ["--replicas"]
     assert bash("tfdist", "bench", "optimizer", "--mo") == ["--model"]
+    assert sorted(bash("tfdist", "render", "")) == sorted(SCHEDULERS)
+    assert bash("tfdist", "render", "jobset", "--ima") == ["--image"]
+    assert "--tasks-per-node" not in bash("tfdist", "render", "jobset", "--")
 
 
 def test_flags_of_the_training_program_are_completed(bash):

@@ -19,6 +19,7 @@ from tfdist.env.cli import parser as env_parser
 from tfdist.flags import define_flags
 from tfdist.keras_compat.registry import MENDS
 from tfdist.launch.args import parse, parse_scale
+from tfdist.render import main as render
 from tfdist.test.cli import parser as test_parser
 from tfdist.train.cli import check_flags
 from tfdist.verify.cli import parser as verify_parser
@@ -79,6 +80,8 @@ def test_command_lines_are_accepted(line: str, tmp_path: Path, monkeypatch: pyte
             split = words.index("--")
             verify_parser().parse_args(words[2:split])
             assert program_in(words[split + 1 :])[1]
+        elif words[:2] == ["tfdist", "render"]:
+            assert render(words[2:]) == 0
         elif words[0] == "pip":
             extra = re.search(r"\[(.*)\]", command)
             extras = extra[1].split(",") if extra else []

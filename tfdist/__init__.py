@@ -35,6 +35,7 @@ _ROOMS = (
     "layers",
     "notebook",
     "optimizers",
+    "render",
     "saving",
     "strategies",
     "train",

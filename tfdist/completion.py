@@ -18,6 +18,8 @@ from tfdist.doctor import cli as doctor
 from tfdist.env import cli as env
 from tfdist.flags import define_flags
 from tfdist.launch import args as launch
+from tfdist.render import SCHEDULERS
+from tfdist.render import cli as render
 from tfdist.test import cli as test
 from tfdist.verify import cli as verify
 
@@ -106,6 +108,11 @@ def parser() -> argparse.ArgumentParser:
         if name in ("launch", "verify"):
             program = added.add_argument("program", nargs="*", help="program and its arguments")
             program.complete = shtab.FILE  # type: ignore[attr-defined]
+    schedulers = commands.add_parser("render", help=COMMANDS["render"]).add_subparsers(dest="scheduler")
+    for name, scheduler in SCHEDULERS.items():
+        added = schedulers.add_parser(name, help=scheduler.help, parents=[render.parser(name)], add_help=False)
+        program = added.add_argument("program", nargs="*", help="program and its arguments")
+        program.complete = shtab.FILE  # type: ignore[attr-defined]
     benchmarks = commands.add_parser("bench", help=COMMANDS["bench"]).add_subparsers(dest="benchmark")
     for name, module in {"allreduce": allreduce, "input": input, "optimizer": optimizer}.items():
         benchmarks.add_parser(name, help=BENCHMARKS[name], parents=[module.parser()], add_help=False)

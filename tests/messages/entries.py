@@ -38,6 +38,7 @@ SUBJECTS: dict[str, tuple[str, ...]] = {
     "Communication": ("tfdist/allreduce/", "tfdist/collectives", "tfdist/workers"),
     "Checkpoint and resume": ("tfdist/checkpoint/",),
     "Launcher": ("tfdist/launch/",),
+    "Files for schedulers": ("tfdist/render/",),
     "Watch and stalls": ("tfdist/watch/",),
     "Doctor": ("tfdist/doctor/",),
     "Verify": ("tfdist/verify/",),

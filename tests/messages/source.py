@@ -24,7 +24,11 @@ SILENT = re.compile(
     r"|getattr|hasattr|setattr|compile|fullmatch|match|search|Path|Table|add_column|startswith|endswith|removeprefix"
 )
 # These files are command lines: of texts that are not raised, only those that begin like an error are messages there.
-COMMAND_LINES = ("_cli.py", "cli.py", "args.py", "completion.py", "bench/__init__.py", "bench/extra.py")
+COMMAND_LINES = (
+    *("_cli.py", "cli.py", "args.py", "completion.py", "bench/__init__.py", "bench/extra.py"),
+    # Options of schedulers, and the text of files for them.
+    *(f"render/{name}.py" for name in ("jobset", "kubernetes", "ray", "sagemaker", "slurm", "trainjob", "vertex")),
+)
 Bindings = Mapping[str, str]
 
 

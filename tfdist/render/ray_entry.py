@@ -86,7 +86,7 @@ def run_and_exit_code(trainer: Any) -> int:
     try:
         trainer.fit()
     except TrainingFailedError as error:
-        print(f"tfdist: Ray does not start the workers again: {error}", file=sys.stderr)
+        print(f"tfdist: Ray has started the workers as often as --max-restarts allows: {error}", file=sys.stderr)
         return 1
     return int(ray.get(trainer.train_loop_config["failure"].code.remote(), timeout=_SECONDS))
 

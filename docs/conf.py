@@ -8,6 +8,7 @@ sources is that of the repository, so that a link that works in a checkout works
 
 from __future__ import annotations
 
+import importlib.util
 import inspect
 import os
 import re
@@ -46,6 +47,8 @@ autodoc_member_order = "bysource"
 autodoc_typehints = "description"
 autodoc_typehints_description_target = "documented"
 autodoc_preserve_defaults = True
+# The packages of extras whose sub-packages are documented, if they are not installed.
+autodoc_mock_imports = [room for room in tfdist._ROOMS_OF_EXTRAS if importlib.util.find_spec(room) is None]
 python_use_unqualified_type_names = True
 python_maximum_signature_line_length = 100
 default_role = "code"
@@ -55,12 +58,12 @@ napoleon_use_ivar = True
 # Two kinds of types have no page: those of other packages, whose references would have to be fetched from the network,
 # and those of tfdist that are not public names, such as tfdist.checkpoint.part.Part.
 nitpick_ignore_regex = [
-    ("py:.*", r"(tf|tensorflow|keras|tf_keras|np|numpy|absl|flags|collections|typing|pathlib)\..*"),
+    ("py:.*", r"(tf|tensorflow|keras|tf_keras|ray|np|numpy|absl|flags|collections|typing|pathlib)\..*"),
     ("py:.*", r"tfdist\.\w+\.\w+\..*|Path"),
 ]
 # What the template knows: the packages, and names of which a second package has the description.
 autosummary_context = {
-    "packages": list(tfdist._ROOMS),
+    "packages": [*tfdist._ROOMS, *tfdist._ROOMS_OF_EXTRAS],
     "homes": {
         "tfdist.AllReduceOptions": "tfdist.allreduce.AllReduceOptions",
         "tfdist.create_strategy": "tfdist.strategies.create_strategy",

@@ -34,6 +34,7 @@ ROOMS: dict[str, set[str]] = {
     "layers": {"keras_compat"},
     "collectives": {"keras_compat"},
     "notebook": {"cluster", "launch"},
+    "ray": {"cluster", "launch", "workers", "saving", "keras_compat"},
     "verify": {"allreduce", "keras_compat", "launch", "strategies", "workers"},
     "optimizers": {"allreduce", "keras_compat"},
     "flags": {"cluster", "strategies", "allreduce", "optimizers"},

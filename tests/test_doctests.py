@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import pkgutil
 
@@ -13,6 +14,8 @@ MODULES = sorted(
     found.name
     for found in pkgutil.walk_packages(tfdist.__path__, "tfdist.")
     if found.name.rpartition(".")[2] != "__main__"
+    # Their extra has to be installed.
+    and (found.name.split(".")[1] not in tfdist._ROOMS_OF_EXTRAS or importlib.util.find_spec(found.name.split(".")[1]))
 )
 
 PROGRAM = """

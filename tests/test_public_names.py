@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import importlib
+import importlib.util
 import inspect
 import types
 
@@ -11,7 +12,8 @@ import pytest
 
 import tfdist
 
-ROOMS = tfdist._ROOMS
+# Sub-packages whose extra is installed.
+ROOMS = (*tfdist._ROOMS, *(room for room in tfdist._ROOMS_OF_EXTRAS if importlib.util.find_spec(room)))
 
 
 def public_names() -> list[tuple[str, str]]:

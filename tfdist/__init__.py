@@ -43,6 +43,8 @@ _ROOMS = (
     "watch",
     "workers",
 )
+# Sub-packages that need an extra. `from tfdist import *` imports none of them.
+_ROOMS_OF_EXTRAS = ("ray",)
 _NAMES = {"AllReduceOptions": "tfdist.allreduce", "create_strategy": "tfdist.strategies"}
 
 # Without tfdist.input, because `from tfdist import *` would hide Python's input().
@@ -50,7 +52,7 @@ __all__ = ["__version__", "AllReduceOptions", "create_strategy", *(room for room
 
 
 def __getattr__(name: str) -> Any:
-    if name in _ROOMS:
+    if name in _ROOMS or name in _ROOMS_OF_EXTRAS:
         return importlib.import_module(f"tfdist.{name}")
     if name in _NAMES:
         return getattr(importlib.import_module(_NAMES[name]), name)
@@ -58,4 +60,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, *_ROOMS})
+    return sorted({*globals(), *__all__, *_ROOMS, *_ROOMS_OF_EXTRAS})

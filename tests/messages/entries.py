@@ -43,6 +43,7 @@ SUBJECTS: dict[str, tuple[str, ...]] = {
     "Doctor": ("tfdist/doctor/",),
     "Verify": ("tfdist/verify/",),
     "Notebook": ("tfdist/notebook/",),
+    "Ray": ("tfdist/ray/",),
     "Train and flags": ("tfdist/train/", "tfdist/flags/", "tfdist/bench/"),
 }
 

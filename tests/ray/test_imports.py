@@ -1,0 +1,45 @@
+"""tfdist needs no Ray, and tfdist.ray imports no TensorFlow before the train function does."""
+
+from __future__ import annotations
+
+import pytest
+
+WITHOUT = """
+import sys
+sys.modules["ray"] = None
+import tfdist
+from tfdist import *
+try:
+    import tfdist.ray
+except ImportError as error:
+    print(error)
+"""
+
+
+def test_without_ray_the_import_says_what_to_install(children):
+    printed = children.run(WITHOUT, cold=True).out
+    assert printed.startswith("expected Ray Train to be installed, received: ")
+    assert printed.endswith("; run pip install 'tfdist[ray]'.\n")
+    assert printed.count("\n") == 1
+
+
+def test_a_worker_of_ray_chooses_its_keras_before_tensorflow_is_imported(children):
+    pytest.importorskip("ray.train", reason="the extra ray is not installed")
+    program = """
+    import sys, tfdist, tfdist.ray
+    assert tfdist.ray.TfdistTrainer and tfdist.ray.worker
+    print({"tensorflow", "keras", "tf_keras"} & set(sys.modules))
+    """
+    assert children.run(program, cold=True).out == "set()\n"
+
+
+def test_the_trainer_of_ray_itself_chooses_tf_keras(children):
+    # If this fails, Ray has changed, and docs/ray.md says so.
+    pytest.importorskip("ray.train", reason="the extra ray is not installed")
+    program = """
+    import os
+    from ray.train.tensorflow.config import _setup_tensorflow_environment
+    _setup_tensorflow_environment(["a:1"], 0)
+    print(os.environ.get("TF_USE_LEGACY_KERAS"))
+    """
+    assert children.run(program, cold=True).out.splitlines()[-1] == "1"

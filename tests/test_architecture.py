@@ -15,7 +15,7 @@ FILES = {
 }
 
 # The modules directly in tfdist that every room may import, and that import no room.
-SMALL = {"_cli", "_log", "_sending", "_suggestions", "_version", "_strategy_names", "_optimizer_names"}
+SMALL = {"_cli", "_log", "_loss_rules", "_sending", "_suggestions", "_version", "_strategy_names", "_optimizer_names"}
 SMALL |= {"_tensorflow", "_needs_tensorflow"}
 # The rooms that each room may import.
 ROOMS: dict[str, set[str]] = {
@@ -30,6 +30,7 @@ ROOMS: dict[str, set[str]] = {
     "allreduce": set(),
     "keras_compat": {"allreduce", "saving", "workers"},
     "strategies": {"cluster", "allreduce", "keras_compat"},
+    "adoption": {"cluster", "allreduce", "keras_compat", "strategies"},
     "input": {"workers"},
     "layers": {"keras_compat"},
     "collectives": {"keras_compat"},

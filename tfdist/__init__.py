@@ -17,11 +17,13 @@ from typing import TYPE_CHECKING, Any
 from tfdist._version import __version__
 
 if TYPE_CHECKING:
+    from tfdist.adoption import adopt as adopt
     from tfdist.allreduce import AllReduceOptions
     from tfdist.strategies import create_strategy
     from tfdist.verify.model import verify as verify
 
 _ROOMS = (
+    "adoption",
     "allreduce",
     "bench",
     "checkpoint",
@@ -45,10 +47,10 @@ _ROOMS = (
 )
 # Sub-packages that need an extra. `from tfdist import *` imports none of them.
 _ROOMS_OF_EXTRAS = ("ray",)
-_NAMES = {"AllReduceOptions": "tfdist.allreduce", "create_strategy": "tfdist.strategies"}
+_NAMES = {"AllReduceOptions": "tfdist.allreduce", "adopt": "tfdist.adoption", "create_strategy": "tfdist.strategies"}
 
 # Without tfdist.input, because `from tfdist import *` would hide Python's input().
-__all__ = ["__version__", "AllReduceOptions", "create_strategy", *(room for room in _ROOMS if room != "input")]
+__all__ = ["__version__", "AllReduceOptions", "adopt", "create_strategy", *(room for room in _ROOMS if room != "input")]
 
 
 def __getattr__(name: str) -> Any:

@@ -59,11 +59,11 @@ def test_without_any_object_the_explanation_says_that_no_module_holds_the_result
     monkeypatch.setattr("tfdist.strategies.first_touch.find_tensorflow_objects", list)
     assert explain_late_start(RuntimeError("too late")) == (
         "TensorFlow was started by: an operation, a variable or a device query whose result no module holds any "
-        "more; call create_strategy earlier, before any tensor, variable, dataset or model is made (TensorFlow said: "
+        "more; make the strategy earlier, before any tensor, variable, dataset or model is made (TensorFlow said: "
         "too late)"
     )
 
 
 def test_only_the_first_three_objects_are_named(monkeypatch):
     monkeypatch.setattr("tfdist.strategies.first_touch.find_tensorflow_objects", lambda: list("abcde"))
-    assert explain_late_start(RuntimeError()).startswith("TensorFlow was started by: a, b, c and 2 more; call")
+    assert explain_late_start(RuntimeError()).startswith("TensorFlow was started by: a, b, c and 2 more; make")

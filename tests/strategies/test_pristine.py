@@ -114,7 +114,7 @@ def test_a_cluster_of_one_worker_starts(ended):
 def test_a_late_start_names_the_culprit(program, culprit, ended):
     workers, cpus = results(ended[program])
     advice = (
-        f"TensorFlow was started by: {culprit} in __main__; call create_strategy earlier, before any tensor, "
+        f"TensorFlow was started by: {culprit} in __main__; make the strategy earlier, before any tensor, "
         "variable, dataset or model is made (TensorFlow said: "
     )
     assert workers[0] == cpus[0] == "RuntimeError"

@@ -92,6 +92,8 @@ class WarmPopen(subprocess.Popen):
 def _is_warm(args: Any, env: Any) -> bool:
     """Returns whether a command starts Python with a file or a module, and with the imports of the server."""
     words = [args] if isinstance(args, (str, bytes)) else [os.fspath(word) for word in args]
+    if "site_hook" in env.get("PYTHONPATH", ""):
+        return False  # The task of `tfdist launch --adopt` runs a sitecustomize when Python starts.
     if len(words) < 2 or words[0] != sys.executable or (words[1].startswith("-") and words[1] != "-m"):
         return False
     return sys.platform == "linux" and _imported_with(env) == _imported_with({**os.environ, **_OF_THE_SERVER})

@@ -138,6 +138,7 @@ def prepare_keras(strategy: _Strategy, kind: str) -> _Strategy:
         ValueError: if the backend of Keras is not TensorFlow.
     """
     apply_mends(kind, keras_in_use(), strategy)
+    strategy._tfdist_kind = kind
     return strategy
 
 

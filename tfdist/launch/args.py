@@ -104,6 +104,11 @@ _OPTIONS: dict[str, dict[str, Any]] = {
         "help": "program: leave out log lines of TensorFlow and other dependencies, which the log files keep, and show "
         "a log line once that several tasks write alike; all: show everything (default: program)",
     },
+    "--adopt": {
+        "action": "store_true",
+        "help": "prepare the strategies that the program makes with the constructors of tf.distribute, as "
+        "tfdist.create_strategy does; the program stays as it is",
+    },
     "--env": {"action": "append", "metavar": "KEY=VALUE", "help": "environment variable of all tasks; may be repeated"},
 }
 

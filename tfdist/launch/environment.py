@@ -10,6 +10,7 @@ from tfdist.cluster import Task
 from tfdist.cluster.address import join_address
 from tfdist.cluster.launched import ATTEMPT, LAUNCH_ID, LIVE, PROGRESS_FILE
 from tfdist.cluster.tf_config import Fields, render
+from tfdist.launch.adoption import adopting_variables
 from tfdist.launch.spec import LaunchSpec
 
 PS_INTEROP_THREADS = 8
@@ -135,11 +136,10 @@ def task_env(
         progress_file: where the task records its steps; None is nowhere.
         is_live: whether the launcher shows the progress bar of the chief while it changes.
     """
+    variables = {**thread_env(task, spec.tasks, share=share), **base, "PYTHONUNBUFFERED": "1", **spec.env}
     return {
-        **thread_env(task, spec.tasks, share=share),
-        **base,
-        "PYTHONUNBUFFERED": "1",
-        **spec.env,
+        **variables,
+        **(adopting_variables(variables) if spec.adopt else {}),
         "TF_CONFIG": tf_config(task, ports, host=spec.host),
         LAUNCH_ID: launch_id,
         ATTEMPT: str(attempt),

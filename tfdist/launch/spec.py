@@ -11,6 +11,7 @@ from pathlib import Path
 
 from tfdist.cluster import Task
 from tfdist.cluster.launched import ATTEMPT, LAUNCH_ID, LIVE, PROGRESS_FILE
+from tfdist.launch.adoption import check_adoptable
 from tfdist.launch.restarts import Limits
 from tfdist.launch.scale import Elastic
 
@@ -64,6 +65,8 @@ class LaunchSpec:
             import; only for a command that is `-m` or ends in `.py`.
         show: which lines of the tasks to show: "program" leaves out log lines of TensorFlow and other dependencies, and
             shows a log line once that several tasks write alike; "all" shows all lines. The log files always have all.
+        adopt: whether the Python program of each task calls `tfdist.adopt()` before it begins, so that strategies that
+            it makes itself are prepared as create_strategy's are.
         env: environment variables to add to those of this process.
 
     Raises:
@@ -97,6 +100,7 @@ class LaunchSpec:
     elastic: Elastic | None = None
     standby: bool = False
     show: str = "program"
+    adopt: bool = False
     env: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -130,6 +134,8 @@ class LaunchSpec:
         if self.show not in SHOWN:
             raise ValueError(f"expected --show to be {' or '.join(SHOWN)}, received {self.show!r}.")
         self._check_restarts()
+        if self.adopt:
+            check_adoptable(self.argv)
         tasks = len(self.cluster_tasks) + (self.elastic.most - self.workers if self.elastic else 0)
         last = (self.port_base or 1) + tasks - 1
         if self.port_base is not None and not 1 <= self.port_base <= last <= 65535:

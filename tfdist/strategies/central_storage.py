@@ -8,8 +8,10 @@ import tensorflow as tf
 
 from tfdist.keras_compat.registry import prepare_keras
 from tfdist.strategies.devices import choose_devices, grow_gpu_memory
+from tfdist.strategies.own import making_strategy
 
 
+@making_strategy()
 def central_storage(*, devices: int | Sequence[str] | None = None) -> tf.distribute.Strategy:
     """Returns a tf.distribute.experimental.CentralStorageStrategy with its variables on the CPU.
 

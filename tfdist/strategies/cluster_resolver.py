@@ -17,6 +17,11 @@ def cluster_resolver(cluster: ClusterConfig, *, num_gpus: int) -> tf.distribute.
         cluster: the cluster, and the task of this process in it.
         num_gpus: how many GPUs this process has.
     """
+    if not cluster.jobs:
+        # The empty cluster is passed explicitly, so that TensorFlow does not read TF_CONFIG itself.
+        return tf.distribute.cluster_resolver.SimpleClusterResolver(
+            tf.train.ClusterSpec({}), num_accelerators={"GPU": num_gpus}
+        )
     jobs = {
         _TENSORFLOW_JOB.get(job, job): dict(
             zip(cluster.indices.get(job, range(len(addresses))), addresses, strict=True)

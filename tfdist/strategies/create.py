@@ -8,12 +8,13 @@ from collections.abc import Callable, Sequence
 import tensorflow as tf
 
 from tfdist._log import get_logger
+from tfdist._loss_rules import check_loss_rule
 from tfdist._strategy_names import STRATEGY_NAMES
 from tfdist.allreduce import AllReduceOptions
 from tfdist.cluster import ClusterConfig
 from tfdist.cluster.tpu import find_tpu
 from tfdist.keras_compat.layers.synchronized_by_default import synchronize_batch_normalization
-from tfdist.keras_compat.losses.rule import check_loss_rule, remember_loss_rule
+from tfdist.keras_compat.losses.rule import remember_loss_rule
 from tfdist.strategies.all_reduce import automatic_algorithm, refuse_all_reduce
 from tfdist.strategies.central_storage import central_storage
 from tfdist.strategies.devices import count_gpus

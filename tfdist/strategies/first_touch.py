@@ -45,7 +45,7 @@ def explain_late_start(error: Exception) -> str:
     else:
         what = ", ".join(found[:_LIMIT]) + (f" and {len(found) - _LIMIT} more" if len(found) > _LIMIT else "")
     return (
-        f"TensorFlow was started by: {what}; call create_strategy earlier, before any tensor, variable, dataset or "
+        f"TensorFlow was started by: {what}; make the strategy earlier, before any tensor, variable, dataset or "
         f"model is made (TensorFlow said: {error})"
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
@@ -11,8 +11,10 @@ from tfdist.keras_compat.registry import apply_mends, prepare_keras
 from tfdist.keras_compat.version import keras_in_use
 from tfdist.strategies.all_reduce import cross_device_ops, with_all_reduce
 from tfdist.strategies.devices import choose_devices, grow_gpu_memory
+from tfdist.strategies.own import making_strategy
 
 
+@making_strategy()
 def mirrored(
     *, devices: int | Sequence[str] | None = None, all_reduce: AllReduceOptions | None = None
 ) -> tf.distribute.Strategy:
@@ -35,6 +37,17 @@ def mirrored(
     names = choose_devices(devices)
     num_gpus = sum(name.startswith("GPU") for name in names)
     ops = cross_device_ops(all_reduce, num_gpus=num_gpus)
+    return prepare_mirrored(lambda: tf.distribute.MirroredStrategy(names, cross_device_ops=ops), all_reduce=all_reduce)
+
+
+def prepare_mirrored(
+    make: Callable[[], tf.distribute.Strategy], *, all_reduce: AllReduceOptions | None
+) -> tf.distribute.Strategy:
+    """Makes a mirrored strategy and returns it, prepared for Keras.
+
+    Args:
+        make: calls the constructor of the strategy.
+        all_reduce: the options that the strategy is made with.
+    """
     apply_mends("mirrored", keras_in_use(), None)
-    strategy = with_all_reduce(tf.distribute.MirroredStrategy(names, cross_device_ops=ops), all_reduce)
-    return prepare_keras(strategy, "mirrored")
+    return prepare_keras(with_all_reduce(make(), all_reduce), "mirrored")

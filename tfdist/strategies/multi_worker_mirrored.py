@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
@@ -20,9 +20,11 @@ from tfdist.strategies.all_reduce import communication_options, with_all_reduce
 from tfdist.strategies.cluster_resolver import cluster_resolver
 from tfdist.strategies.devices import choose_devices, grow_gpu_memory
 from tfdist.strategies.first_touch import explain_late_start
+from tfdist.strategies.own import making_strategy
 from tfdist.strategies.start_deadline import start_deadline, time_to_start
 
 
+@making_strategy()
 def multi_worker_mirrored(
     *,
     cluster: ClusterConfig | None = None,
@@ -58,6 +60,22 @@ def multi_worker_mirrored(
         ValueError: expected a cluster of workers for the strategy multi_worker_mirrored, received one with job ps; ...
     """
     cluster = ClusterConfig.detect(timeout_seconds=startup_timeout_seconds) if cluster is None else cluster
+    check_workers(cluster)
+    grow_gpu_memory()
+    names = _worker_devices(devices)
+    num_gpus = len(tf.config.list_physical_devices("GPU"))
+    options = communication_options(all_reduce, num_gpus=num_gpus)
+    resolver = cluster_resolver(cluster, num_gpus=num_gpus)
+
+    def make() -> tf.distribute.Strategy:
+        with _on_devices(names):
+            return tf.distribute.MultiWorkerMirroredStrategy(cluster_resolver=resolver, communication_options=options)
+
+    return start_workers(make, cluster=cluster, all_reduce=all_reduce, startup_timeout_seconds=startup_timeout_seconds)
+
+
+def check_workers(cluster: ClusterConfig) -> None:
+    """Raises ValueError for a cluster with parameter servers, and for the evaluator."""
     if cluster.has_parameter_servers:
         raise ValueError(
             "expected a cluster of workers for the strategy multi_worker_mirrored, received one with job ps; "
@@ -68,26 +86,34 @@ def multi_worker_mirrored(
             "expected a task that trains (chief or worker), received the evaluator; "
             "use 'auto' or 'one_device' in the evaluator."
         )
-    grow_gpu_memory()
-    names = _worker_devices(devices)
-    num_gpus = len(tf.config.list_physical_devices("GPU"))
-    options = communication_options(all_reduce, num_gpus=num_gpus)
+
+
+def start_workers(
+    make: Callable[[], tf.distribute.Strategy],
+    *,
+    cluster: ClusterConfig,
+    all_reduce: AllReduceOptions | None,
+    startup_timeout_seconds: float,
+) -> tf.distribute.Strategy:
+    """Waits for the other workers, makes the strategy, and returns it, prepared for Keras.
+
+    Args:
+        make: calls the constructor of the strategy, which connects the workers.
+        cluster: the cluster, and the task of this process in it.
+        all_reduce: the options that the strategy is made with.
+        startup_timeout_seconds: how long all of this may take.
+
+    Raises:
+        TimeoutError: if workers do not answer in time.
+        RuntimeError: if TensorFlow has already started.
+    """
     if not cluster.jobs:
-        # The empty cluster is passed explicitly, so that TensorFlow does not read TF_CONFIG itself.
-        alone = tf.distribute.cluster_resolver.SimpleClusterResolver(
-            tf.train.ClusterSpec({}), num_accelerators={"GPU": num_gpus}
-        )
-        with _on_devices(names):
-            strategy = tf.distribute.MultiWorkerMirroredStrategy(cluster_resolver=alone, communication_options=options)
-        return prepare_keras(with_all_reduce(strategy, all_reduce), "multi_worker_mirrored")
+        return prepare_keras(with_all_reduce(make(), all_reduce), "multi_worker_mirrored")
     start = time.monotonic()
     wait_for_peers(cluster, timeout_seconds=startup_timeout_seconds, log=get_logger().info)
     with start_deadline(cluster, timeout_seconds=time_to_start(startup_timeout_seconds, since=start)):
         try:
-            with _on_devices(names):
-                strategy = tf.distribute.MultiWorkerMirroredStrategy(
-                    cluster_resolver=cluster_resolver(cluster, num_gpus=num_gpus), communication_options=options
-                )
+            strategy = make()
         except RuntimeError as error:
             if "program startup" not in str(error):
                 raise

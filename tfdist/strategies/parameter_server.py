@@ -25,6 +25,7 @@ from tfdist.keras_compat.parameter_server.variable_partitioner import check_vari
 from tfdist.keras_compat.registry import prepare_keras
 from tfdist.strategies.cluster_resolver import cluster_resolver
 from tfdist.strategies.devices import grow_gpu_memory
+from tfdist.strategies.own import making_strategy
 from tfdist.strategies.start_deadline import start_deadline, time_to_start
 
 # With only as many inter-op threads as cores, the RPCs of a server on a small machine wait for each other.
@@ -56,6 +57,7 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
         return distributed
 
 
+@making_strategy()
 def parameter_server(
     *,
     cluster: ClusterConfig | None = None,
@@ -87,6 +89,22 @@ def parameter_server(
         ValueError: expected a cluster with the jobs chief, worker and ps ...
     """
     cluster = ClusterConfig.detect(timeout_seconds=startup_timeout_seconds) if cluster is None else cluster
+    check_parameter_servers(cluster)
+    check_variable_partitioner(variable_partitioner)
+    grow_gpu_memory()
+    if cluster.task_type in ("worker", "ps"):
+        _serve(cluster, startup_timeout_seconds=startup_timeout_seconds)
+    check_coordinator(cluster)
+    resolver = cluster_resolver(cluster, num_gpus=len(tf.config.list_physical_devices("GPU")))
+    return start_coordinator(
+        lambda: ParameterServerStrategy(resolver, variable_partitioner=variable_partitioner),
+        cluster=cluster,
+        startup_timeout_seconds=startup_timeout_seconds,
+    )
+
+
+def check_parameter_servers(cluster: ClusterConfig) -> None:
+    """Raises ValueError for a cluster without parameter servers, and for one without a chief."""
     if not cluster.has_parameter_servers:
         raise ValueError(
             "expected a cluster with the jobs chief, worker and ps for the strategy parameter_server, received "
@@ -98,20 +116,35 @@ def parameter_server(
             "expected a cluster with a chief for the strategy parameter_server, received the jobs "
             f"{', '.join(cluster.jobs)}; add cluster.chief, the coordinator that {cluster.task_name} serves."
         )
-    check_variable_partitioner(variable_partitioner)
-    grow_gpu_memory()
-    if cluster.task_type in ("worker", "ps"):
-        _serve(cluster, startup_timeout_seconds=startup_timeout_seconds)
+
+
+def check_coordinator(cluster: ClusterConfig) -> None:
+    """Raises ValueError unless this task is the coordinator."""
     if not cluster.is_coordinator:
         raise ValueError(
             f"expected one of the tasks chief, worker and ps, received {cluster.task_name}; "
             "use 'auto' or 'one_device' in the evaluator."
         )
+
+
+def start_coordinator(
+    make: Callable[[], tf.distribute.Strategy], *, cluster: ClusterConfig, startup_timeout_seconds: float
+) -> tf.distribute.Strategy:
+    """Waits for the workers and ps, makes the strategy, watches the tasks, and returns the strategy for Keras.
+
+    Args:
+        make: calls the constructor of the strategy, which connects the coordinator with the other tasks.
+        cluster: the cluster, in which this task is the coordinator.
+        startup_timeout_seconds: how long the start may take, and how long a task may be silent later.
+
+    Raises:
+        TimeoutError: if tasks do not answer in time.
+        ValueError: for workers with several GPUs.
+    """
     start = time.monotonic()
     wait_for_peers(cluster, timeout_seconds=startup_timeout_seconds, log=get_logger().info)
-    resolver = cluster_resolver(cluster, num_gpus=len(tf.config.list_physical_devices("GPU")))
     with start_deadline(cluster, timeout_seconds=time_to_start(startup_timeout_seconds, since=start)):
-        strategy = ParameterServerStrategy(resolver, variable_partitioner=variable_partitioner)
+        strategy = make()
     atexit.register(_wait_until, time.monotonic() + _LEAST_LIFE_SECONDS)
     if strategy.num_replicas_in_sync > 1:
         raise ValueError(

@@ -6,8 +6,10 @@ import tensorflow as tf
 
 from tfdist.cluster.tpu import find_tpu
 from tfdist.keras_compat.registry import prepare_keras
+from tfdist.strategies.own import making_strategy
 
 
+@making_strategy()
 def tpu(name: str | None = None) -> tf.distribute.Strategy:
     """Returns a tf.distribute.TPUStrategy, after connecting to the TPU and initializing it.
 

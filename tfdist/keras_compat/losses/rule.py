@@ -15,15 +15,7 @@ import tensorflow as tf
 
 from tfdist._log import get_logger
 
-LOSS_RULES = ("auto", "replica_mean", "global_sum")
-
 _Strategy = TypeVar("_Strategy", bound=tf.distribute.Strategy)
-
-
-def check_loss_rule(loss: str) -> None:
-    """Raises ValueError if a value is not one of LOSS_RULES."""
-    if loss not in LOSS_RULES:
-        raise ValueError(f"expected loss to be one of {', '.join(LOSS_RULES)}, received {loss!r}.")
 
 
 def remember_loss_rule(strategy: _Strategy, loss: str) -> _Strategy:

@@ -52,7 +52,7 @@ tf.get_logger().setLevel("ERROR")
 # ## Which software does a TPU need?
 #
 # TensorFlow finds a TPU of its own machine, a TPU VM or Colab with a TPU, only if the package `tensorflow-tpu` is
-# installed. Its last release on PyPI was 2.20 when this was written, and tfdist supports TensorFlow 2.15 and 2.21.
+# installed. Its last release on PyPI was 2.20 when this was written, which tfdist supports.
 # Colab installs no TensorFlow in its TPU sessions. So expect the cell under "Look for a TPU" to say there that
 # connecting has failed.
 #

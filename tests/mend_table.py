@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.generated import between_marks, main
 from tfdist.keras_compat.mend import Mend
 from tfdist.keras_compat.registry import MENDS
+from tfdist.keras_compat.tested import KERAS
 
 HEAD = """\
 | name | defect | Keras | strategies | upstream issue | rows of [conformance](conformance.md) |
@@ -13,8 +14,14 @@ HEAD = """\
 
 def kerases(mend: Mend) -> str:
     """Returns the versions of Keras for which a mend is made."""
-    named = {"keras3": "3.15", "tf_keras": "tf_keras 2.21", "keras2": "2.15"}
-    return ", ".join(named[keras] for keras in named if keras in mend.keras)
+    names = {"keras3": "", "tf_keras": "tf_keras ", "keras2": ""}
+    return ", ".join(name + _span(mend, keras) for keras, name in names.items() if keras in mend.keras)
+
+
+def _span(mend: Mend, keras: str) -> str:
+    """Returns the tested releases of a Keras for which a mend is made, such as "3.8 to 3.15"."""
+    first, last = (max(mend.versions[0], KERAS[keras][0]), min(mend.versions[1], KERAS[keras][1]))
+    return " to ".join(dict.fromkeys(f"{major}.{minor}" for major, minor in (first, last)))
 
 
 def row(mend: Mend) -> str:

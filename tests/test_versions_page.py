@@ -10,7 +10,10 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
+from tests.matrix.pairs import PAIRS
+from tests.matrix.rows import ROWS
 from tests.processes import ROOT
+from tfdist.keras_compat import tested
 
 TEXT = (ROOT / "docs" / "versions.md").read_text()
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -43,10 +46,40 @@ def test_the_legs_have_the_versions_that_can_be_installed() -> None:
     assert python == minor_versions(SpecifierSet(PROJECT["requires-python"]), (3,))
     assert tensorflow == minor_versions(requirement("tensorflow"), (2,))
     # Keras 2.15 is the last version of Keras 2 in the package of this name.
-    assert keras - {"tf_keras 2.21", "2.15"} == minor_versions(requirement("keras"), (3,))
-    assert {"2.15"} == keras & minor_versions(requirement("keras"), (2,))
+    of_tf_keras = {name.removeprefix("tf_keras ") for name in keras if name.startswith("tf_keras ")}
+    of_keras = {name for name in keras if not name.startswith("tf_keras ")}
+    assert of_keras - {"2.15"} == minor_versions(requirement("keras"), (3,))
+    assert {"2.15"} == of_keras & minor_versions(requirement("keras"), (2,))
     (tf_keras,) = map(Requirement, EXTRAS["tf-keras"])
-    assert minor_versions(tf_keras.specifier, (2,)) == {"2.21"}
+    assert of_tf_keras == minor_versions(tf_keras.specifier, (2,))
+
+
+def between(first: tuple[int, int], last: tuple[int, int]) -> set[str]:
+    """Returns the minor versions from the first to the last, such as "3.8"."""
+    return {f"{first[0]}.{minor}" for minor in range(first[1], last[1] + 1)}
+
+
+def test_the_bounds_are_the_releases_that_tfdist_knows_and_that_the_matrix_tests() -> None:
+    keras, tensorflow = minor_versions(requirement("keras"), (2, 3)), minor_versions(requirement("tensorflow"), (2,))
+    assert keras == between(*tested.KERAS["keras3"]) | between(*tested.KERAS["keras2"])
+    assert tensorflow == set().union(*(between(*one) for one in tested.TENSORFLOW))
+    # Keras 2.15 and TensorFlow 2.15 are the leg of Addons.
+    assert {pair.tensorflow for pair in PAIRS} == tensorflow - {"2.15"} == between(*tested.KERAS["tf_keras"])
+    assert {pair.keras for pair in PAIRS} - {"tf_keras"} == keras - {"2.15"}
+    assert len(PAIRS) == len({pair.tensorflow for pair in PAIRS}) * len({pair.keras for pair in PAIRS})
+
+
+def test_the_table_has_every_pair_and_nothing_wrong() -> None:
+    lines = TEXT.split("<!-- matrix: begin -->")[1].split("<!-- matrix: end -->")[0].strip().splitlines()
+    heading, _, *others = [line for line in lines if line.startswith("|")]
+    assert [cell.strip() for cell in heading.strip("|").split("|")] == ["TensorFlow", "Keras", *ROWS, "canaries"]
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in others]
+    minors = [(tensorflow.rpartition(".")[0], keras.rpartition(".")[0]) for tensorflow, keras, *_ in cells]
+    expected = [(p.tensorflow, f"tf_keras {p.tensorflow}" if p.is_tf_keras else p.keras) for p in PAIRS]
+    assert minors == expected
+    for _, _, *words, canaries in cells:
+        assert not re.search("wrong|hang|fails", " ".join(words)), words
+        assert re.fullmatch(r"\d+ pass", canaries)
 
 
 def test_the_packages_of_tensorflow_have_the_same_versions() -> None:
@@ -95,9 +128,9 @@ def test_every_package_has_a_lower_and_an_upper_bound(extra: str) -> None:
 
 def test_the_legs_of_ci_are_listed() -> None:
     script = (ROOT / ".ci" / "run").read_text()
-    legs = re.search(r"keras3 \| tf_keras \| addons \| python", script)
+    legs = re.search(r'^legs="(.*)"$', script, re.M)
     assert legs is not None
-    assert [row[0].split("`")[1] for row in rows("What does CI run?")] == legs[0].split(" | ")
+    assert [row[0].split("`")[1] for row in rows("What does CI run?")] == legs[1].split()
     others = re.search(r"for version in ([\d. ]+);", script)
     assert others is not None
     assert f"`python` ({', '.join(others[1].split())})" in TEXT

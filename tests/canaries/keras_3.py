@@ -270,12 +270,50 @@ outcome(lambda: float(metric.total.numpy()))
 strategy = mirrored()
 model = model_of()
 model.fit(data(), verbose=0)
-callback = object.__new__(keras.callbacks.OrbaxCheckpoint)
-callback._multihost_initialized = callback._is_multihost_initialized()
-assert callback.is_primary_host()
-outcome(lambda: callback.set_model(model))
+
+
+def counts_steps():
+    callback = object.__new__(keras.callbacks.OrbaxCheckpoint)
+    callback._multihost_initialized = callback._is_multihost_initialized()
+    assert callback.is_primary_host()
+    callback.set_model(model)
+
+
+outcome(counts_steps)
 """,
         outcome="OUTCOME raised TypeError",
+        # Keras 3.8 to 3.12 have no OrbaxCheckpoint, and that of 3.13 does not read the step counter.
+        releases=((3, 14), (3, 15)),
+        otherwise="OUTCOME raised AttributeError",
+    ),
+    Canary(
+        mends=("orbax_knows_one_replica",),
+        shows="OrbaxCheckpoint knows no workers",
+        program="""
+import inspect
+outcome(lambda: "distribute" in inspect.getsource(keras.callbacks.OrbaxCheckpoint))
+""",
+        outcome="OUTCOME False",
+        # Keras 3.8 to 3.12 have no OrbaxCheckpoint.
+        releases=((3, 13), (3, 15)),
+        otherwise="OUTCOME raised AttributeError",
+    ),
+    Canary(
+        mends=("metrics_summed_at_each_update",),
+        shows="the total of a metric is summed over replicas at each update",
+        program="""
+strategy = mirrored()
+with strategy.scope():
+    metric = keras.metrics.Sum()
+for _ in range(2):
+    strategy.run(lambda: metric.update_state(tf.constant([1.0])))
+outcome(lambda: float(metric.total.numpy()))
+""",
+        # The metric gets 4 updates of 1, but the second step adds the old value once for each replica.
+        outcome="OUTCOME 6.0",
+        # Since Keras 3.10 each replica has a total of its own.
+        releases=((3, 8), (3, 9)),
+        otherwise="OUTCOME 4.0",
     ),
     Canary(
         mends=("initial_epoch_outlives_fit",),

@@ -69,6 +69,8 @@ class Canary:
         program: the code after PRELUDE; it calls `outcome`.
         outcome: the line that the program prints.
         launch: the arguments of `tfdist launch` for a defect that only a cluster shows; empty runs one process.
+        releases: the first and the last release of Keras that has the defect; None if all tested releases have it.
+        otherwise: the line that the program prints in the other releases.
     """
 
     mends: tuple[str, ...]
@@ -76,6 +78,16 @@ class Canary:
     program: str
     outcome: str
     launch: tuple[str, ...] = ()
+    releases: tuple[tuple[int, int], tuple[int, int]] | None = None
+    otherwise: str = ""
+
+    def is_in(self, release: tuple[int, int]) -> bool:
+        """Returns whether a release of Keras has the defect."""
+        return self.releases is None or self.releases[0] <= release <= self.releases[1]
+
+    def expected(self, release: tuple[int, int]) -> str:
+        """Returns the line that the program prints in a release of Keras."""
+        return self.outcome if self.is_in(release) else self.otherwise
 
     def lines(self, folder: Path) -> list[str]:
         """Runs the program and returns the lines that contain OUTCOME."""

@@ -122,11 +122,11 @@ def run_topology(leg: Leg, flavour: str, topology: Topology, cases: list[Case], 
 
 @contextlib.contextmanager
 def running(
-    leg: Leg, flavour: str, wanted: dict[Topology, list[Case]]
+    leg: Leg, flavour: str, wanted: dict[Topology, list[Case]], *, clusters_at_a_time: int = CLUSTERS_AT_A_TIME
 ) -> Iterator[dict[Topology, concurrent.futures.Future]]:
     """Starts the wanted cases of every topology and yields the future of each topology."""
     oracle = Oracle(leg)
-    with concurrent.futures.ThreadPoolExecutor(CLUSTERS_AT_A_TIME) as pool:
+    with concurrent.futures.ThreadPoolExecutor(clusters_at_a_time) as pool:
         try:
             yield {
                 topology: pool.submit(run_topology, leg, flavour, topology, cases, oracle)

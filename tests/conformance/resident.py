@@ -28,6 +28,7 @@ from tests.conformance.case import (
     distributed_cases,
     float32_cases,
 )
+from tests.matrix.rows import own_cases
 
 
 def stock_strategy(topology: Topology) -> Any:
@@ -146,7 +147,7 @@ def main() -> None:
 
     tf.config.experimental.enable_op_determinism()
     assert flavour == "tfdist" or "tfdist" not in sys.modules
-    cases = {**all_cases(), **float32_cases(), **distributed_cases()}
+    cases = {**all_cases(), **float32_cases(), **distributed_cases(), **own_cases()}
     answer(Path(folder), f"ready-{rank}", {})
     for line in sys.stdin:
         request = json.loads(line)

@@ -38,6 +38,7 @@ SUBJECTS: dict[str, tuple[str, ...]] = {
         "tfdist/_",
         "tfdist/__",
         "tfdist/keras_compat/version",
+        "tfdist/keras_compat/tested",
     ),
     "Input": ("tfdist/input/", "tfdist/keras_compat/data/"),
     "Model, optimizer and losses": ("tfdist/layers/", "tfdist/optimizers/", "tfdist/keras_compat/", "tfdist/saving/"),

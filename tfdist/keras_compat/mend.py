@@ -7,6 +7,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+from tfdist.keras_compat.tested import nearest_tested
 from tfdist.keras_compat.version import KerasInUse
 
 
@@ -19,8 +20,9 @@ class Mend:
         issue: upstream issue, such as "keras-team/keras#20585", or "not reported".
         strategies: names of the strategies that need the mend.
         keras: values of KerasInUse.name for which the mend is written.
-        versions: first and last Keras release for which the mend is written, such as ((2, 15), (2, 21)).
-        defect_present: returns whether the installed Keras or TensorFlow still has the defect.
+        versions: first and last Keras release for which the mend is written, such as ((3, 8), (3, 15)). A release that
+            was not tested counts as the nearest tested one, so that the check decides.
+        defect_present: returns whether the installed Keras or TensorFlow has the defect.
         apply: applies the patch.
         defect: description of the defect for users, as in docs/keras.md.
         rows: rows of docs/conformance.md that show the defect and the mend.
@@ -43,7 +45,7 @@ class Mend:
     def is_written_for(self, keras: KerasInUse) -> bool:
         """Returns whether the mend may be applied to this Keras, if its check finds the defect."""
         first, last = self.versions
-        return keras.name in self.keras and first <= keras.release <= last
+        return keras.name in self.keras and first <= nearest_tested(keras) <= last
 
     def suits(self, kind: str, keras: KerasInUse, strategy: Any) -> bool:
         """Returns whether a strategy needs the mend with this Keras.

@@ -63,9 +63,11 @@ from tfdist.keras_compat.steps import (
     predictions_repeated_by_replicas,
     steps_fail_in_a_loop,
 )
+from tfdist.keras_compat.tested import defect_present, say_if_untested
 from tfdist.keras_compat.variables import (
     assigned_without_aggregation,
     counter_update_is_read_then_assign,
+    metrics_summed_at_each_update,
     replicas_draw_alike,
     workers_draw_alike,
 )
@@ -95,6 +97,7 @@ MENDS: tuple[Mend, ...] = (
     sums_without_deadline.MEND,
     replicas_draw_alike.MEND,
     batch_statistics_stay_local.MEND,
+    metrics_summed_at_each_update.MEND,
     counter_update_is_read_then_assign.MEND,
     fit_keras3.MEND,
     fit_keras2.MEND,
@@ -150,8 +153,9 @@ def apply_mends(kind: str, keras: KerasInUse, strategy: tf.distribute.Strategy |
         keras: the Keras in use.
         strategy: the strategy; None before it is made.
     """
+    say_if_untested(keras)
     for mend in MENDS:
-        if mend.name not in _applied and mend.suits(kind, keras, strategy) and mend.defect_present():
+        if mend.name not in _applied and mend.suits(kind, keras, strategy) and defect_present(mend, keras):
             mend.apply()
             _applied.append(mend.name)
             get_logger().debug("applied the mend %s (%s) for the strategy %s", mend.name, mend.issue, kind)

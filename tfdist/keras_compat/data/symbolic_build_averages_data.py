@@ -48,7 +48,7 @@ def _apply() -> None:
                     "dataset."
                 )
             return next(iter(iterator._distributed_dataset))
-        _, _, data = next(iter(iterator))
+        *_, data = next(iter(iterator))
         return tf.nest.map_structure(
             lambda value: trainer.distribute_strategy.experimental_local_results(value)[0], next(data)
         )
@@ -72,7 +72,7 @@ MEND = Mend(
     # On one device the build would read the data once, after which `shuffle` gives another order than without strategy.
     strategies=("one_device", "mirrored", "multi_worker_mirrored", "parameter_server", "central_storage", "tpu"),
     keras=("keras3",),
-    versions=((3, 15), (3, 15)),
+    versions=((3, 8), (3, 15)),
     defect_present=_defect_present,
     apply=_apply,
     defect="building a model averages input data over replicas: `fit` fails with one device per worker, and with "

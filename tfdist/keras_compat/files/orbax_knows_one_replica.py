@@ -21,14 +21,15 @@ from tfdist.keras_compat.mend import Mend, patch_method
 def _defect_present() -> bool:
     from keras.src.callbacks import OrbaxCheckpoint
 
-    source = inspect.getsource(OrbaxCheckpoint)
-    return "int(model.optimizer.iterations)" in source and "distribute_strategy" not in source
+    return "distribute_strategy" not in inspect.getsource(OrbaxCheckpoint)
 
 
 def _apply() -> None:
     from keras.src.callbacks import OrbaxCheckpoint
 
-    patch_method(OrbaxCheckpoint, "set_model", _counting_on_replicas)
+    # Since Keras 3.14 it begins with the optimizer's number of steps.
+    if "set_model" in vars(OrbaxCheckpoint):
+        patch_method(OrbaxCheckpoint, "set_model", _counting_on_replicas)
     patch_method(OrbaxCheckpoint, "_save_checkpoint", _written_by_the_chief)
 
 
@@ -61,7 +62,7 @@ MEND = Mend(
     issue="not reported",
     strategies=("mirrored", "multi_worker_mirrored", "tpu"),
     keras=("keras3",),
-    versions=((3, 15), (3, 15)),
+    versions=((3, 13), (3, 15)),
     defect_present=_defect_present,
     apply=_apply,
     defect="OrbaxCheckpoint fails on several replicas, and every worker writes its folder",

@@ -61,7 +61,7 @@ def _apply() -> None:
         if kwargs.get("name") not in _STATISTICS or not tf.distribute.has_strategy():
             return stock_add_weight(self, *args, **kwargs)
         kwargs["aggregation"] = "mean"
-        with tf.variable_creator_scope(_on_read):
+        with tf.variable_creator_scope(on_read):
             return stock_add_weight(self, *args, **kwargs)
 
     BatchNormalization.add_weight = add_weight
@@ -84,7 +84,13 @@ def _unchanged_without_rows(stock: Callable) -> Callable:
     return moments
 
 
-def _on_read(next_creator: Callable, **kwargs: Any) -> Any:
+def on_read(next_creator: Callable, **kwargs: Any) -> Any:
+    """Creates a variable of which each replica has a copy of its own, for tf.variable_creator_scope.
+
+    Args:
+        next_creator: the next creator.
+        **kwargs: the arguments of tf.Variable.
+    """
     return next_creator(**{**kwargs, "synchronization": tf.VariableSynchronization.ON_READ})
 
 
@@ -111,7 +117,7 @@ MEND = Mend(
     issue="not reported",
     strategies=("mirrored", "multi_worker_mirrored", "central_storage", "tpu"),
     keras=("keras3",),
-    versions=((3, 15), (3, 15)),
+    versions=((3, 8), (3, 15)),
     defect_present=_defect_present,
     apply=_apply,
     defect="running statistics of BatchNormalization are not averaged over replicas, so that workers end with "

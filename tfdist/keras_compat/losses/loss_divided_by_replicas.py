@@ -78,6 +78,8 @@ def _unscale(stock: Callable) -> Callable:
 
 def _reduce(module: Any) -> Callable:
     stock = module.reduce_weighted_values
+    # Until Keras 3.12 the mean over the valid steps has a divisor that is larger by epsilon.
+    has_epsilon = "epsilon()" in inspect.getsource(module.apply_mask)
 
     def reduce_weighted_values(
         values: Any,
@@ -95,13 +97,15 @@ def _reduce(module: Any) -> Callable:
         if reduction == "sum":
             return _global_sum(call(), batch)
         exact = tf.float64 if tf.as_dtype(dtype or values.dtype) == tf.float64 else tf.float32
+        added = 0.0
         if reduction == "mean_with_sample_weight" and (sample_weight is not None or mask is not None):
             divisor = tf.reduce_sum(module.apply_mask(sample_weight, mask, dtype=exact, reduction=reduction))
         elif mask is not None and reduction in ("mean", "sum_over_batch_size"):
             divisor = tf.reduce_sum(tf.cast(mask, exact))
+            added = tf.keras.config.epsilon() if has_epsilon else 0.0
         else:
             return call()
-        with temporarily(_local, divisor=(divisor, sum_over_replicas(divisor))):
+        with temporarily(_local, divisor=(divisor + added, sum_over_replicas(divisor) + added)):
             return call()
 
     return reduce_weighted_values
@@ -170,7 +174,7 @@ MEND = Mend(
     issue="not reported",
     strategies=("mirrored", "multi_worker_mirrored", "central_storage", "tpu"),
     keras=("keras3",),
-    versions=((3, 15), (3, 15)),
+    versions=((3, 8), (3, 15)),
     defect_present=_defect_present,
     apply=_apply,
     defect="losses give every replica the same weight, whatever its number of rows, its unmasked steps and its sample "

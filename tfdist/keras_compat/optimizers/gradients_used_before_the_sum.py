@@ -70,8 +70,8 @@ def _update_if_finite(strategy: Any, optimizer: Any, finite: Any, grads: Any, va
 
     def update(gradients: Any) -> None:
         unscaled = [
-            g if g is None or optimizer._overwrite_variable_with_gradient(v) else g / optimizer.dynamic_scale
-            for g, v in zip(gradients, variables or optimizer._trainable_variables, strict=True)
+            g if g is None or getattr(v, "overwrite_with_gradient", False) else g / optimizer.dynamic_scale
+            for g, v in zip(gradients, variables or optimizer.inner_optimizer._trainable_variables, strict=True)
         ]
         with summed():
             optimizer.inner_optimizer.apply(unscaled, trainable_variables=variables)
@@ -93,6 +93,9 @@ def _update_if_finite(strategy: Any, optimizer: Any, finite: Any, grads: Any, va
 
 
 def _conditions_across_replicas(stock: Callable) -> Callable:
+    # Since Keras 3.10 the caller of this method counts the steps.
+    counts_steps = "_iterations.assign_add" in inspect.getsource(stock)
+
     def apply_gradients(self: Any, grads: Any, trainable_variables: Any) -> None:
         overwrites = self.use_ema and self.ema_overwrite_frequency
         if not is_summed() or not (self.gradient_accumulation_steps or overwrites):
@@ -101,6 +104,8 @@ def _conditions_across_replicas(stock: Callable) -> Callable:
         tf.distribute.get_replica_context().merge_call(
             _accumulate_or_update, args=(self, list(grads), trainable_variables)
         )
+        if counts_steps:
+            self._iterations.assign_add(1)
 
     def _accumulate_or_update(strategy: Any, optimizer: Any, grads: Any, variables: Any) -> None:
         replicas = strategy.extended.call_for_each_replica
@@ -171,7 +176,7 @@ MEND = Mend(
     issue="keras-team/keras#20582",
     strategies=("mirrored", "multi_worker_mirrored", "central_storage", "tpu"),
     keras=("keras3",),
-    versions=((3, 15), (3, 15)),
+    versions=((3, 8), (3, 15)),
     defect_present=_defect_present,
     apply=_apply,
     defect="gradients are clipped, checked for infinities and accumulated before the sum over replicas; "

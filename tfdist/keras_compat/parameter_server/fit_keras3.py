@@ -109,11 +109,12 @@ def _epoch_iterator_class() -> type:
             return step_queue(self._distributed_dataset, on_workers=self._on_workers, num_workers=self._num_workers)
 
         def _enumerate_iterator(self) -> Iterator:
-            for begin_step, end_step, queue in super()._enumerate_iterator():
-                if begin_step == 0:
+            # Since Keras 3.11 the last step stands beside the first.
+            for first_step, *last_step, queue in super()._enumerate_iterator():
+                if first_step == 0:
                     # Schedule no steps ahead beyond the end of the epoch.
                     queue.grant(self.steps_per_epoch)
-                yield begin_step, end_step, queue
+                yield first_step, *last_step, queue
 
         def __next__(self) -> Any:
             return next(self._epoch_iterator)
@@ -182,7 +183,7 @@ MEND = Mend(
     issue="keras-team/keras#18624",
     strategies=("parameter_server",),
     keras=("keras3",),
-    versions=((3, 15), (3, 15)),
+    versions=((3, 8), (3, 15)),
     defect_present=_defect_present,
     apply=_apply,
     defect="`fit`, `evaluate` and `predict` do not support parameter servers",

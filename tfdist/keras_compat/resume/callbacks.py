@@ -7,10 +7,11 @@ the others before they open them. Keras calls callbacks in the order of the user
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable
 from typing import Any
 
-from tfdist.keras_compat.version import keras
+from tfdist.keras_compat.version import keras, keras_in_use
 
 
 class LastCallback(keras().callbacks.Callback):  # type: ignore[misc]
@@ -70,13 +71,28 @@ def watch_callbacks() -> None:
         setattr(callback_list, name, _unless_hidden(getattr(callback_list, name)))
     after: dict[str, Callable[[LastCallback, Any], None]] = {
         "on_epoch_begin": lambda last, epoch: last.after_epoch_begin(epoch),
-        "on_train_batch_end": lambda last, batch: last.after_train_batch(batch),
+        "on_train_batch_end": lambda last, batch: last.after_train_batch(_last_step(last.model, batch)),
         "on_test_batch_end": lambda last, batch: last.after_test_batch(batch),
         "on_epoch_end": lambda last, epoch: last.after_epoch_end(epoch),
         "on_train_end": lambda last, _: last.after_train(),
     }
     for name, call in after.items():
         setattr(callback_list, name, _followed_by(getattr(callback_list, name), call))
+
+
+def _last_step(model: Any, batch: int) -> int:
+    """Returns the number of the last step of an execution, given the number that Keras gives to on_train_batch_end."""
+    return batch + model.steps_per_execution - 1 if _ends_have_first_steps() else batch
+
+
+@functools.cache
+def _ends_have_first_steps() -> bool:
+    """Returns whether on_train_batch_end gets the number of the first step of an execution, as until Keras 3.10."""
+    if not keras_in_use().is_keras3:
+        return False
+    from keras.src.trainers import epoch_iterator
+
+    return "end_step" not in inspect.getsource(epoch_iterator)
 
 
 def _last(callback_list: Any) -> list[LastCallback]:

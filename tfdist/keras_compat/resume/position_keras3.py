@@ -99,21 +99,22 @@ def watch_training_data() -> None:
 
 def _beginning_at_a_step(stock: Callable) -> Callable:
     @functools.wraps(stock)
-    def enumerate_iterator(self: Any) -> Iterator[tuple[int, int, Any]]:
+    def enumerate_iterator(self: Any) -> Iterator[tuple[Any, ...]]:
         epochs, step, can_seek = self.__dict__.pop("_tfdist_start", (0, 0, True))
         # With steps_per_epoch one iterator serves all epochs; otherwise each epoch has an iterator of its own.
         is_shared = self.steps_per_epoch is not None
         reads = epochs and not can_seek and (is_shared or depends_on_earlier_epochs(self._distributed_dataset))
         for _ in range(epochs):
-            for first, last, iterator in stock(self):
+            for *_, iterator in stock(self):
                 if reads:
-                    read_batches(iterator, last + 1 - first)
-        for first, last, iterator in stock(self):
+                    read_batches(iterator, self.steps_per_execution)
+        # Since Keras 3.11 the last step of an execution stands beside the first.
+        for first, *last, iterator in stock(self):
             if first < step:
                 if not can_seek:
-                    read_batches(iterator, min(last + 1, step) - first)
+                    read_batches(iterator, min(self.steps_per_execution, step - first))
                 continue
             say_what_was_read()
-            yield first, last, iterator
+            yield first, *last, iterator
 
     return enumerate_iterator

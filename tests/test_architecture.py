@@ -127,7 +127,8 @@ def test_only_strategies_and_env_import_the_registry_of_mends_and_mend_imports_n
     package = "tfdist.keras_compat"
     above = {module for module, targets in GRAPH.items() if f"{package}.registry" in targets}
     assert {room(module) for module in above if module != package} == {"strategies", "env"}
-    assert GRAPH[f"{package}.mend"] == {f"{package}.version"}
+    assert GRAPH[f"{package}.mend"] == {f"{package}.tested", f"{package}.version"}
+    assert GRAPH[f"{package}.tested"] == {"tfdist._log", f"{package}.version"}
     assert GRAPH[f"{package}.version"] == set()
 
 

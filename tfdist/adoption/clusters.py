@@ -55,7 +55,7 @@ def coordinated_cluster(resolver: Any) -> ClusterConfig:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     return ClusterConfig(
-        jobs={"chief": [f"127.0.0.1:{port}"], **jobs},
+        jobs={"chief": (f"127.0.0.1:{port}",), **jobs},
         indices=indices,
         task_type="chief",
         source=type(resolver).__name__,

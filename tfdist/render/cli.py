@@ -97,10 +97,10 @@ def parser(name: str) -> argparse.ArgumentParser:
     refused = {option_of(field) for field in scheduler.refused}
     for option, settings in _OPTIONS.items():
         # An option that the scheduler cannot honour is understood, so that the message can say why.
-        hidden = {"help": argparse.SUPPRESS} if option in refused else {}
+        hidden: dict[str, Any] = {"help": argparse.SUPPRESS} if option in refused else {}
         result.add_argument(option, **{**settings, **hidden})
-    for option, settings in scheduler.options.items():
-        result.add_argument(option, **settings)
+    for option, own in scheduler.options.items():
+        result.add_argument(option, **own)
     return result
 
 

@@ -122,9 +122,9 @@ def automatic_algorithm(
     """
     if options is not None and options.algorithm != "auto":
         return None
-    are_named = devices is not None and not isinstance(devices, int)
-    on_gpus = any("GPU" in name.upper() for name in devices) if are_named else num_gpus
-    return "nccl" if on_gpus else "ring"
+    if devices is not None and not isinstance(devices, int):
+        num_gpus = sum("GPU" in name.upper() for name in devices)
+    return "nccl" if num_gpus else "ring"
 
 
 def refuse_all_reduce(strategy: str, options: AllReduceOptions | None) -> None:

@@ -87,8 +87,8 @@ def test_without_a_command_the_help_is_printed_and_the_exit_code_is_2(capsys):
 def test_an_unknown_command_is_refused(capsys):
     assert _cli.main(["lunch", "--workers=2"]) == 2
     assert capsys.readouterr().err == (
-        "tfdist: expected one of the commands launch, render, doctor, test, env, verify, train, bench, completion, received "
-        "'lunch'; did you mean launch? run `tfdist --help`.\n"
+        "tfdist: expected one of the commands launch, render, doctor, test, env, verify, train, bench, completion, "
+        "received 'lunch'; did you mean launch? run `tfdist --help`.\n"
     )
 
 

@@ -48,6 +48,7 @@ SUBJECTS: dict[str, tuple[str, ...]] = {
     "Files for schedulers": ("tfdist/render/",),
     "Watch and stalls": ("tfdist/watch/",),
     "Doctor": ("tfdist/doctor/",),
+    "Test and env": ("tfdist/test/", "tfdist/env/"),
     "Verify": ("tfdist/verify/",),
     "Notebook": ("tfdist/notebook/",),
     "Ray": ("tfdist/ray/",),

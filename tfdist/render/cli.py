@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ is the command.
 example: tfdist render slurm --nodes 4 --time 2:00:00 --name digits -- python train.py --epochs 3
 """
 
-_OPTIONS: dict[str, dict[str, Any]] = {
+_OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "--name": {"help": "name of the job (default: from the program)"},
     "--nodes": {"type": int, "metavar": "N", "help": "number of machines, pods or instances (default: 1)"},
     "--tasks-per-node": {"type": int, "metavar": "N", "help": "number of workers on each of them (default: 1)"},

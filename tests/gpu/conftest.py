@@ -7,14 +7,16 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.processes import ROOT, VARIABLES, run
+from tests.processes import ROOT, VARIABLES
 from tfdist.test.one_device import FILE
+from tfdist.test.process import run
 
 SECONDS = 300
 _COUNT = "import tensorflow as tf; print(len(tf.config.list_physical_devices('GPU')))"
@@ -52,13 +54,13 @@ def kind(request: pytest.FixtureRequest) -> str:
 def one_device(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Returns the file with what one CPU computes."""
     folder = tmp_path_factory.mktemp("one_device")
-    ended = subprocess.run(
-        [sys.executable, "-m", "tfdist.test.one_device", str(folder), "2"],
-        env=environment("CPU"),
-        stdin=subprocess.PIPE,
-        timeout=SECONDS,
+    ended = run(
+        ["-m", "tfdist.test.one_device", str(folder), "2"],
+        environment=environment("CPU"),
+        log=folder / "log",
+        deadline=time.monotonic() + SECONDS,
     )
-    assert ended.returncode == 0
+    assert ended.code == 0, ended.text
     return folder / FILE
 
 
@@ -81,6 +83,3 @@ def program(tmp_path: Path) -> Callable[..., Any]:
         return json.loads(text.splitlines()[-1])
 
     return call
-
-
-__all__ = ["count_gpus", "run"]

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping
 
 # Variables of TensorFlow, Keras, tfdist, and of the libraries that compute and communicate for them.
 _PREFIXES = ("TF_", "KERAS_", "TFDIST_", "XLA_", "TPU_", "NCCL_", "OMP_", "KMP_", "DNNL_", "ONEDNN_", "GRPC_", "CUDA_")
+# Terraform's variables begin with TF_, too, and its TF_VAR_... may contain anything.
+_NOT_OURS = ("TF_VAR_", "TF_CLI_", "TF_TOKEN_", "TF_DATA_DIR", "TF_LOG", "TF_INPUT", "TF_WORKSPACE", "TF_REGISTRY_")
 _NAMES = ("LD_PRELOAD", "MALLOC_ARENA_MAX", "PYTHONHASHSEED", "PYTHONPATH")
 _SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL|COOKIE|AUTH", re.I)
 _USER_IN_ADDRESS = re.compile(r"(\w+://)[^/@\s]+@")
@@ -54,7 +56,8 @@ def shown(variables: Mapping[str, str], *, read: frozenset[str] | set[str] = fro
         >>> shown({"SLURM_PROCID": "1", "SLURM_JOB_COMMENT": "x"}, read={"SLURM_PROCID"})
         {'SLURM_PROCID': '1'}
     """
-    chosen = sorted(name for name in variables if name.startswith(_PREFIXES) or name in _NAMES or name in read)
+    own = {name for name in variables if name.startswith(_PREFIXES) and not name.startswith(_NOT_OURS)}
+    chosen = sorted(name for name in variables if name in own or name in _NAMES or name in read)
     return {
         name: HIDDEN if _SECRET.search(name) else _USER_IN_ADDRESS.sub(r"\1(not shown)@", variables[name])
         for name in chosen

@@ -44,7 +44,7 @@ class _FirstStep(tf.keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """Reads the optimizer, which counts the steps of all processes."""
-        self.step = self.step or int(self.model.optimizer.iterations)
+        self.step = self.step or int(self.model.optimizer.iterations.numpy())
 
 
 def _train(strategy: tf.distribute.Strategy, callbacks: list[Any]) -> list[np.ndarray]:

@@ -49,8 +49,8 @@ def options_of_communication(options: Any) -> AllReduceOptions | None:
     """
     if options is None:
         return None
-    kind = tf.distribute.experimental.CommunicationOptions
-    if not isinstance(options, kind):
+    # The constructor of CommunicationOptions makes an object of another class.
+    if not isinstance(options, type(tf.distribute.experimental.CommunicationOptions())):
         raise ValueError(f"expected communication_options to be a CommunicationOptions, received {options!r}.")
     names = tf.distribute.experimental.CommunicationImplementation
     return AllReduceOptions(

@@ -56,7 +56,7 @@ class ResidentCluster:
         flavour: str,
         topology: Topology,
         *,
-        deadline_seconds: float = 90.0,
+        deadline_seconds: float = 180.0,
         python: str = sys.executable,
         environment: dict[str, str] | None = None,
     ) -> None:

@@ -26,7 +26,7 @@ tfdist. This file is generated:
 
 - **pass**: within the bound. **wrong** 0.04: no error was raised and the numbers are wrong, the largest relative error
   is 0.04; *wrong* alone: differs in more than numbers, such as the number of steps or what is in a file.
-- **raises**: ends with an error. **hangs**: no answer within 90 s, or a worker that waits for ever.
+- **raises**: ends with an error. **hangs**: no answer within 180 s, or a worker that waits for ever.
 - **refuses**: ends with one sentence that says what is not supported.
 - **n/a**: does not apply, see the reasons below.
 - `raises → pass`: stock raises, tfdist passes. One word: the same on both.

@@ -59,7 +59,7 @@ napoleon_use_ivar = True
 # and those of tfdist that are not public names, such as tfdist.checkpoint.part.Part.
 nitpick_ignore_regex = [
     ("py:.*", r"(tf|tensorflow|keras|tf_keras|ray|np|numpy|absl|flags|collections|typing|pathlib)\..*"),
-    ("py:.*", r"tfdist\.\w+\.\w+\..*|Path"),
+    ("py:.*", r"tfdist\.\w+\.\w+\..*|Path|ScalingConfig"),
 ]
 # What the template knows: the packages, and names of which a second package has the description.
 autosummary_context = {

@@ -98,7 +98,7 @@ def test_an_adopted_strategy_is_one_of_tensorflow_in_every_respect(children):
         """,
     )
     assert answer(ended) == [True, True, 2, 2.0, True, True, True, [None, None]]
-    adopted = [line for line in ended.err.splitlines() if "adopted" in line]
+    adopted = [line for line in ended.err.splitlines() if line.startswith("tfdist: adopted")]
     assert [line.partition(",")[0] for line in adopted] == [
         "tfdist: adopted Own (MirroredStrategy): 2 replicas",
         "tfdist: adopted MultiWorkerMirroredStrategy: 1 worker",

@@ -119,11 +119,34 @@ outcome(lambda: bool(model.fit(data(), verbose=0)))
         program="""
 strategy = mirrored()
 model = model_of()
-model.fit(strategy.distribute_datasets_from_function(lambda context: data().unbatch().batch(2)), verbose=0)
-outcome(lambda: int(model.optimizer.iterations.numpy()))
+halves = strategy.distribute_datasets_from_function(lambda context: data().unbatch().batch(2))
+
+
+def steps():
+    model.fit(halves, verbose=0)
+    return int(model.optimizer.iterations.numpy())
+
+
+outcome(steps)
 """,
         # There is data for 2 steps.
         outcome="OUTCOME 3",
+        # Keras 3.8 does not accept the data.
+        releases=((3, 9), (3, 15)),
+        otherwise="OUTCOME raised ValueError",
+    ),
+    Canary(
+        mends=("dataset_functions_not_accepted",),
+        shows="fit does not accept the datasets of a function",
+        program="""
+strategy = mirrored()
+model = model_of()
+halves = strategy.distribute_datasets_from_function(lambda context: data().unbatch().batch(2))
+outcome(lambda: bool(model.fit(halves, steps_per_epoch=1, verbose=0)))
+""",
+        outcome="OUTCOME raised ValueError",
+        releases=((3, 8), (3, 8)),
+        otherwise="OUTCOME True",
     ),
     Canary(
         mends=("loss_divided_by_replicas",),
@@ -262,6 +285,9 @@ outcome(lambda: float(metric.total.numpy()))
         shows="an epoch of endless data does not end",
         program=stock.ENDLESS_DATA,
         outcome="OUTCOME True",
+        # Keras 3.8 does not accept the data.
+        releases=((3, 9), (3, 15)),
+        otherwise="OUTCOME raised ValueError",
     ),
     Canary(
         mends=("orbax_knows_one_replica",),

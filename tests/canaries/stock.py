@@ -71,6 +71,7 @@ class Canary:
         launch: the arguments of `tfdist launch` for a defect that only a cluster shows; empty runs one process.
         releases: the first and the last release of Keras that has the defect; None if all tested releases have it.
         otherwise: the line that the program prints in the other releases.
+        not_with_tensorflow: releases of TensorFlow with which the program does not show the defect, but `otherwise`.
     """
 
     mends: tuple[str, ...]
@@ -80,14 +81,12 @@ class Canary:
     launch: tuple[str, ...] = ()
     releases: tuple[tuple[int, int], tuple[int, int]] | None = None
     otherwise: str = ""
+    not_with_tensorflow: tuple[tuple[int, int], ...] = ()
 
-    def is_in(self, release: tuple[int, int]) -> bool:
-        """Returns whether a release of Keras has the defect."""
-        return self.releases is None or self.releases[0] <= release <= self.releases[1]
-
-    def expected(self, release: tuple[int, int]) -> str:
-        """Returns the line that the program prints in a release of Keras."""
-        return self.outcome if self.is_in(release) else self.otherwise
+    def expected(self, keras: tuple[int, int], tensorflow: tuple[int, int]) -> str:
+        """Returns the line that the program prints with a release of Keras and a release of TensorFlow."""
+        is_there = self.releases is None or self.releases[0] <= keras <= self.releases[1]
+        return self.outcome if is_there and tensorflow not in self.not_with_tensorflow else self.otherwise
 
     def lines(self, folder: Path) -> list[str]:
         """Runs the program and returns the lines that contain OUTCOME."""
@@ -345,6 +344,10 @@ COMMON = (
         shows="results of replicas are written into the arrays of a generator",
         program=OVERWRITTEN_ARRAYS,
         outcome="OUTCOME True",
+        # TensorFlow 2.18 does not overwrite these arrays. Its code differs in nothing that explains it, so that the mend
+        # copies the arrays all the same.
+        not_with_tensorflow=((2, 18),),
+        otherwise="OUTCOME False",
     ),
     Canary(
         mends=("device_iterators_end_late",),

@@ -151,6 +151,7 @@ def test_nothing_is_patched_until_a_strategy_needs_it(children):
         "initial_epoch_outlives_fit",
         "endless_data_without_steps",
         "model_without_call",
+        "dataset_functions_not_accepted",
         "loss_called_on_one_replica",
         "symbolic_build_averages_data",
     }

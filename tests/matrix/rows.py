@@ -7,10 +7,10 @@ from tests.conformance.case import FLOAT64_TOLERANCE, Case, Run, all_cases, dist
 TOPOLOGIES = ("Mirrored 2", "MultiWorkerMirrored 2x1")
 
 ROWS: dict[str, tuple[str, ...]] = {
-    "fit": ("tf_data", "strings", "steps_per_execution_uneven", "batch_logs"),
+    "fit": ("tf_data", "dataset_function", "strings", "steps_per_execution_uneven", "batch_logs"),
     "evaluate": ("evaluate_dataset", "stateful_metrics"),
     "predict": ("predict_arrays",),
-    "uneven batches": ("last_batch_of_one_row", "masked_loss"),
+    "uneven batches": ("last_batch_of_one_row", "masked_loss", "pipelines_end_at_different_steps"),
     "clipping": ("global_clipnorm", "clipnorm_sparse"),
     "BatchNormalization": ("batch_normalization", "synchronized_batch_normalization_exact"),
     "Dropout": ("dropout",),

@@ -43,3 +43,16 @@ def test_the_trainer_of_ray_itself_chooses_tf_keras(children):
     print(os.environ.get("TF_USE_LEGACY_KERAS"))
     """
     assert children.run(program, cold=True).out.splitlines()[-1] == "1"
+
+
+def test_the_first_generation_of_ray_train_is_refused(children):
+    pytest.importorskip("ray.train", reason="the extra ray is not installed")
+    program = """
+    from tfdist.ray import TfdistTrainer
+    try:
+        TfdistTrainer(print)
+    except ValueError as error:
+        print("REFUSED", error)
+    """
+    printed = children.run(program, cold=True, env={"RAY_TRAIN_V2_ENABLED": "0"}).out
+    assert "REFUSED Ray Train V2 must be enabled with `RAY_TRAIN_V2_ENABLED=1`" in printed

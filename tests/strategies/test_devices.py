@@ -123,3 +123,12 @@ def test_gpus_that_are_already_in_use_give_a_warning(two_gpus, monkeypatch, capl
     grow_gpu_memory()
     assert len(caplog.records) == 2
     assert "GPU memory growth is not changed: TensorFlow was started by: " in caplog.text
+
+
+def test_another_error_of_memory_growth_is_not_hidden(two_gpus, monkeypatch):
+    def refuse(gpu, enable):
+        raise ValueError("Unrecognized device")
+
+    monkeypatch.setattr(tf.config.experimental, "set_memory_growth", refuse)
+    with pytest.raises(ValueError, match="Unrecognized device"):
+        grow_gpu_memory()

@@ -54,7 +54,7 @@ def public_name(strategy_class: type) -> str:
     for kind, base in adopted_classes():
         if issubclass(strategy_class, base):
             name = KINDS[kind].rpartition(".")[2]
-            is_own = strategy_class is not base and not strategy_class.__module__.startswith(("tensorflow.", "tfdist."))
+            is_own = strategy_class is not base and not strategy_class.__module__.startswith("tensorflow.")
             return f"{strategy_class.__name__} ({name})" if is_own else name
     return strategy_class.__name__
 

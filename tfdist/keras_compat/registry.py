@@ -14,6 +14,7 @@ import tensorflow as tf
 from tfdist._log import get_logger
 from tfdist.keras_compat.data import (
     data_awaited_without_deadline,
+    dataset_functions_not_accepted,
     device_iterators_end_late,
     endless_data_without_steps,
     generator_arrays_overwritten,
@@ -81,6 +82,7 @@ MENDS: tuple[Mend, ...] = (
     device_iterators_end_late.MEND,
     data_awaited_without_deadline.MEND,
     generator_arrays_overwritten.MEND,
+    dataset_functions_not_accepted.MEND,
     symbolic_build_averages_data.MEND,
     model_without_call.MEND,
     steps_counted_by_each_worker.MEND,

@@ -56,12 +56,12 @@ class TfdistBackend(Backend):  # type: ignore[misc,unused-ignore]
         self._launch_id = ""
         self._attempt = 0
 
-    def on_start(self, worker_group: Any, backend_config: TfdistConfig) -> None:
+    def on_start(self, worker_group: Any, backend_config: Any) -> None:
         """Called after all workers have been started, and after each restart.
 
         Args:
             worker_group: the workers of Ray.
-            backend_config: the options of the trainer.
+            backend_config: the TfdistConfig of the trainer.
         """
         if self._launch_id:
             self._attempt += 1

@@ -62,6 +62,7 @@ class TfdistTrainer(DataParallelTrainer):  # type: ignore[misc,unused-ignore]
             raise ValueError(f"expected tfdist_config to be a TfdistConfig, received {type(config).__name__}.")
         if getattr(scaling_config, "use_tpu", False):
             raise ValueError("expected workers with CPUs or GPUs, received use_tpu=True; leave it out.")
+        self._tf_keras = bool(config.tf_keras)
         super().__init__(
             train_loop_per_worker,
             train_loop_config=train_loop_config,
@@ -78,5 +79,5 @@ class TfdistTrainer(DataParallelTrainer):  # type: ignore[misc,unused-ignore]
         """
         if self.scaling_config.num_workers == 0:
             # Ray then calls the train function in this process, without a backend.
-            choose_keras(tf_keras=bool(self.backend_config.tf_keras))
+            choose_keras(tf_keras=self._tf_keras)
         return super().fit()

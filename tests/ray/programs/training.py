@@ -19,7 +19,6 @@ from ray.train import FailureConfig, RunConfig, ScalingConfig
 from tfdist.ray import TfdistConfig, TfdistTrainer
 
 EPOCHS, ROWS, BATCH = 3, 48, 8
-STEPS = EPOCHS * ROWS // BATCH
 
 
 def train(config: dict[str, Any]) -> None:
@@ -28,6 +27,7 @@ def train(config: dict[str, Any]) -> None:
 
     import tfdist
     from tfdist.checkpoint import AutoResume
+    from tfdist.keras_compat import keras_in_use
     from tfdist.ray import ReportCallback
 
     index = json.loads(os.environ.get("TF_CONFIG", "{}")).get("task", {}).get("index", 0)
@@ -60,7 +60,7 @@ def train(config: dict[str, Any]) -> None:
     history = model.fit(rows.shuffle(32, seed=7).batch(BATCH), epochs=EPOCHS, verbose=0, callbacks=callbacks)
     values = [*model.get_weights(), *(np.asarray(tf.convert_to_tensor(one)) for one in model.optimizer.variables)]
     result = {
-        "keras": tf.keras.__version__,
+        "keras": keras_in_use().name,
         "strategy": type(strategy).__name__,
         "replicas": strategy.num_replicas_in_sync,
         "attempt": attempt,
@@ -76,7 +76,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--folder", type=Path)
     parser.add_argument("--config", type=json.loads, default={})
-    parser.add_argument("--tf-keras", action="store_true")
+    parser.add_argument("--tf-keras", action="store_true", default=None)
     parser.add_argument("--max-failures", type=int, default=0)
     given = parser.parse_args()
     config = {"output": str(given.folder), **given.config}

@@ -344,8 +344,8 @@ COMMON = (
         shows="results of replicas are written into the arrays of a generator",
         program=OVERWRITTEN_ARRAYS,
         outcome="OUTCOME True",
-        # TensorFlow 2.18 does not overwrite these arrays. Its code differs in nothing that explains it, so that the mend
-        # copies the arrays all the same.
+        # TensorFlow 2.18 does not overwrite these arrays. Nothing in its code explains why, so that the mend copies the
+        # arrays all the same.
         not_with_tensorflow=((2, 18),),
         otherwise="OUTCOME False",
     ),

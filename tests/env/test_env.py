@@ -81,7 +81,7 @@ def test_a_cluster_that_is_not_valid_is_a_warning(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("tfdist.env.gather.is_installed", lambda: False)
     monkeypatch.setenv("TF_CONFIG", "{")
     (*_, warning) = gather(timeout_seconds=1)["warnings"]
-    assert warning.startswith("TF_CONFIG: expected TF_CONFIG to be a JSON object, received broken JSON")
+    assert warning.startswith("expected TF_CONFIG to be a JSON object, received broken JSON")
 
 
 @pytest.mark.parametrize(

@@ -89,7 +89,9 @@ def distributed_optimizer(kind: str, file: str) -> dict[str, Any]:
         tf.keras.utils.set_random_seed(1)
         with strategy.scope():
             model = tf.keras.Sequential([tf.keras.layers.Input((64,)), tf.keras.layers.Dense(32)])
-            optimizer = DistributedOptimizer(tf.keras.optimizers.SGD(0.1), compression=compression)
+            optimizer = DistributedOptimizer(
+                tf.keras.optimizers.SGD(0.1), all_reduce=tfdist.AllReduceOptions(compression=compression)
+            )
             model.compile(optimizer, "mse")
         x = np.random.default_rng(0).normal(size=(64, 64)).astype("float32")
         losses = model.fit(x, x[:, :32], batch_size=16, epochs=3, verbose=0).history["loss"]

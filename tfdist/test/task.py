@@ -19,9 +19,10 @@ from tfdist.cluster.launched import ATTEMPT, LAUNCH_ID, PROGRESS_FILE, launched
 from tfdist.test import checks
 from tfdist.test.checks import Outcome, completed, first_without_outcome
 from tfdist.test.process import Ended, run
+from tfdist.test.reason import why
 from tfdist.test.report import Report
 from tfdist.test.worker import record_of
-from tfdist.verify.runner import last_lines, reason_in
+from tfdist.verify.runner import last_lines
 
 # After the last worker was killed, so long the other workers may take to notice it.
 _SECONDS_TO_NOTICE = 60.0
@@ -130,11 +131,7 @@ class Task:
         return ended
 
     def _why(self, ended: Ended) -> str:
-        if ended.is_late:
-            return f"did not end within {self._timeout_seconds:g} s"
-        if ended.code < 0:
-            return f"was ended by {ended.signal_name}"
-        return f"failed: {reason_in(ended.text, exit_code=ended.code)}"
+        return why(ended, timeout_seconds=self._timeout_seconds, own=self._config.task_name)
 
     def _alone(self) -> dict[str, str]:
         """Returns the environment of a process that computes on one device, which is a CPU."""

@@ -10,6 +10,7 @@ import json
 import os
 import sys
 import time
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -47,14 +48,20 @@ def main(stage: str, folder: str, workers: str, seconds: str) -> None:
     """
     end_with_parent()
     worker = _Worker(Path(folder), stage, workers=int(workers))
-    worker.start(float(seconds))
-    if stage == "checks":
-        worker.run_checks()
-    else:
-        worker.resume()
+    try:
+        worker.start(float(seconds))
+        if stage == "checks":
+            worker.run_checks()
+        else:
+            worker.resume()
+        code = 0
+    except Exception:
+        traceback.print_exc()
+        code = 1
     sys.stdout.flush()
+    sys.stderr.flush()
     # Threads of TensorFlow may still wait for other workers.
-    os._exit(0)
+    os._exit(code)
 
 
 class _Worker:
@@ -93,7 +100,8 @@ class _Worker:
         replicas = self._strategy.num_replicas_in_sync
         device = self._strategy.extended.worker_devices[0].rpartition("device:")[2].partition(":")[0]
         keras = keras_in_use()
-        text = f"{found} workers, {replicas} replicas on {device}, {keras.name} {keras.version}"
+        name = "tf_keras" if keras.name == "tf_keras" else "Keras"
+        text = f"{found} workers, {replicas} replicas on {device}, {name} {keras.version}"
         self._end(checks.START, found == self._workers, text, begun)
 
     def run_checks(self) -> None:

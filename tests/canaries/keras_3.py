@@ -317,7 +317,7 @@ outcome(counts_steps)
         shows="OrbaxCheckpoint knows no workers",
         program="""
 import inspect
-outcome(lambda: "distribute" in inspect.getsource(keras.callbacks.OrbaxCheckpoint))
+outcome(lambda: "distribute_strategy" in inspect.getsource(keras.callbacks.OrbaxCheckpoint))
 """,
         outcome="OUTCOME False",
         # Keras 3.8 to 3.12 have no OrbaxCheckpoint.

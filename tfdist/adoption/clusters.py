@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import socket
+import contextlib
 from typing import Any
 
 from tfdist.cluster import ClusterConfig
+from tfdist.cluster.sockets import HeldPort
 
 
 def cluster_of(resolver: Any) -> ClusterConfig:
@@ -52,8 +53,8 @@ def coordinated_cluster(resolver: Any) -> ClusterConfig:
     if "ps" not in jobs or "chief" in jobs or resolver.task_type not in (None, "", "chief"):
         return cluster_of(resolver)
     # TensorFlow, too, takes a free port of this machine for a coordinator that has no address.
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
+    with contextlib.closing(HeldPort()) as held:
+        port = held.number
     return ClusterConfig(
         jobs={"chief": (f"127.0.0.1:{port}",), **jobs},
         indices=indices,

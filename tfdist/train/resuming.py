@@ -31,7 +31,7 @@ class CheckedAutoResume(AutoResume):
         **options: the options of AutoResume.
     """
 
-    def __init__(self, directory: str, *, guard: StopIfNotFinite | None, is_new: bool, **options: Any) -> None:
+    def __init__(self, directory: str, *, guard: StopIfNotFinite | None, is_new: bool = False, **options: Any) -> None:
         super().__init__(directory, **options)
         self._guard = guard
         self._is_new = is_new

@@ -85,7 +85,7 @@ def distributed_optimizer(kind: str, file: str) -> dict[str, Any]:
     names = split(kind, 2)
     strategy = tfdist.create_strategy("mirrored", devices=names)
     found: dict[str, Any] = {}
-    for compression in ("none", "fp16", "topk:0.5"):
+    for compression in ("none", "fp16", "topk:0.25"):
         tf.keras.utils.set_random_seed(1)
         with strategy.scope():
             model = tf.keras.Sequential([tf.keras.layers.Input((64,)), tf.keras.layers.Dense(32)])

@@ -21,7 +21,7 @@ from tfdist.keras_compat.parameter_server.variable_partitioner import check_vari
 from tfdist.keras_compat.version import keras_in_use
 from tfdist.strategies.all_reduce import communication_options, cross_device_ops
 from tfdist.strategies.cluster_resolver import cluster_resolver
-from tfdist.strategies.devices import grow_gpu_memory
+from tfdist.strategies.devices import count_gpus, grow_gpu_memory
 from tfdist.strategies.local import prepare_local
 from tfdist.strategies.mirrored import prepare_mirrored
 from tfdist.strategies.multi_worker_mirrored import check_workers, start_workers
@@ -103,7 +103,7 @@ def _mirrored(strategy: Any, stock: Callable, given: dict[str, Any], _: Adoption
 def _multi_worker_mirrored(
     strategy: Any, stock: Callable, given: dict[str, Any], options: AdoptionOptions
 ) -> ClusterConfig:
-    num_gpus = len(tf.config.list_physical_devices("GPU"))
+    num_gpus = count_gpus()
     resolver = given["cluster_resolver"]
     cluster = ClusterConfig.detect() if resolver is None else cluster_of(resolver)
     check_workers(cluster)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -83,9 +84,13 @@ def _local(kind: str) -> Callable[..., ClusterConfig]:
 
 
 def _surroundings() -> ClusterConfig:
-    """Returns the cluster around a strategy that does not use it; one that is not valid does no harm here."""
+    """Returns the cluster of TF_CONFIG, which a strategy of this process alone does not use.
+
+    Under other launchers the tasks may have to meet to learn of their cluster, and nothing waits for that here. A
+    TF_CONFIG that is not valid does no harm.
+    """
     try:
-        return ClusterConfig.detect()
+        return dataclasses.replace(ClusterConfig.from_tf_config(), source="TF_CONFIG")
     except ValueError:
         return ClusterConfig()
 

@@ -16,7 +16,7 @@ _SECONDS = 120.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TfdistConfig(BackendConfig):  # type: ignore[misc,unused-ignore]
+class TfdistConfig(BackendConfig):
     """Describes the workers of a TfdistTrainer.
 
     Args:
@@ -46,7 +46,7 @@ class TfdistConfig(BackendConfig):  # type: ignore[misc,unused-ignore]
         return TfdistBackend
 
 
-class TfdistBackend(Backend):  # type: ignore[misc,unused-ignore]
+class TfdistBackend(Backend):
     """Gives the workers of each start their ports, and describes the cluster to them.
 
     Ray makes one object for each training, in the process that starts and restarts the workers.

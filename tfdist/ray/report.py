@@ -15,6 +15,8 @@ from tfdist.saving import save_model
 from tfdist.workers import is_chief
 
 MODEL = "model.keras"
+# Ray asks the workers for their reports every two seconds.
+_COMMIT_SECONDS = 60.0
 
 
 class ReportCallback(keras().callbacks.Callback):  # type: ignore[misc]
@@ -22,7 +24,8 @@ class ReportCallback(keras().callbacks.Callback):  # type: ignore[misc]
 
     The checkpoint is a folder with the file `model.keras`, which the chief writes. Ray's Result has only the metrics
     of reports with a checkpoint; its callbacks see all reports. A metric `epoch` counts the epochs from 1. After a
-    restart, an epoch that ends again is reported again.
+    restart, an epoch that ends again is reported again. A report with a checkpoint has arrived when the next epoch
+    begins, so that no report is lost by a failure after a snapshot of AutoResume.
 
     Args:
         checkpoint_every_epochs: number of epochs between two checkpoints. The last epoch of fit always has one. None
@@ -55,6 +58,10 @@ class ReportCallback(keras().callbacks.Callback):  # type: ignore[misc]
             save_model(self.model, os.path.join(folder, MODEL))
             chief = is_chief(self.model.distribute_strategy)
             ray.train.report(metrics, checkpoint=ray.train.Checkpoint.from_directory(folder) if chief else None)
+        # Ray drops reports that it has not asked for when a worker fails.
+        ray.train.get_all_reported_checkpoints(
+            consistency_mode=ray.train.CheckpointConsistencyMode.COMMITTED, timeout_s=_COMMIT_SECONDS
+        )
 
     def _is_due(self, epoch: int) -> bool:
         if self._every is None:

@@ -12,7 +12,7 @@ from tfdist.ray.config import TfdistConfig
 from tfdist.ray.worker import choose_keras
 
 
-class TfdistTrainer(DataParallelTrainer):  # type: ignore[misc,unused-ignore]
+class TfdistTrainer(DataParallelTrainer):
     """Calls a train function on each worker of Ray; `tfdist.create_strategy()` in it finds the other workers.
 
     The workers run Keras 3, unless the program asks for tf_keras. Each worker holds its port until TensorFlow listens

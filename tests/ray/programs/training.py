@@ -83,6 +83,8 @@ def main() -> None:
     if config.get("strategy"):
         train(config)
         return
+    # Ray asks its workers for their reports every two seconds by default.
+    os.environ["RAY_TRAIN_HEALTH_CHECK_INTERVAL_S"] = "0.5"
     # Ray's own processes, which are in sessions of their own, end when this program does.
     ray.init(num_cpus=2, include_dashboard=False)
     trainer = TfdistTrainer(

@@ -155,6 +155,26 @@ outcome(lambda: bool(model.fit(halves, steps_per_epoch=1, verbose=0)))
         outcome=stock.UNEVEN_LAST_BATCH_OUTCOME,
     ),
     Canary(
+        mends=("activity_regularizers_add_rows",),
+        shows="the loss of an activity regularizer is a sum over rows, and divided by the number of replicas",
+        program="""
+strategy = mirrored()
+with strategy.scope():
+    total = lambda outputs: keras.ops.sum(outputs)
+    layer = keras.layers.Dense(1, use_bias=False, kernel_initializer="ones", activity_regularizer=total)
+    model = keras.Sequential([keras.layers.Input((1,)), layer])
+    # The other loss is 0.
+    model.compile(keras.optimizers.SGD(1.0), lambda y, p: 0.0 * p)
+model.fit(np.ones([4, 1], "float32"), np.ones([4, 1], "float32"), batch_size=4, verbose=0)
+outcome(lambda: round(float(model.get_weights()[0][0, 0]), 3))
+""",
+        # The sum over the four rows would move the weight by 4 from 1.
+        outcome="OUTCOME -1.0",
+        releases=((3, 8), (3, 13)),
+        # Since Keras 3.14 the loss is the mean over the rows.
+        otherwise="OUTCOME 0.0",
+    ),
+    Canary(
         mends=("losses_shared_by_replicas",),
         shows="a replica reads the losses of another replica",
         program="""

@@ -13,6 +13,7 @@ ROWS: dict[str, tuple[str, ...]] = {
     "uneven batches": ("last_batch_of_one_row", "masked_loss", "pipelines_end_at_different_steps"),
     "clipping": ("global_clipnorm", "clipnorm_sparse"),
     "BatchNormalization": ("batch_normalization", "synchronized_batch_normalization_exact"),
+    "losses of layers": ("regularizers", "endpoint_layer"),
     "Dropout": ("dropout",),
     "accumulation": ("gradient_accumulation", "ema"),
     "loss scale": ("infinity_on_one_replica",),

@@ -39,6 +39,7 @@ from tfdist.keras_compat.layers import (
     statistics_of_an_empty_replica,
 )
 from tfdist.keras_compat.losses import (
+    activity_regularizers_add_rows,
     ctc_of_no_rows,
     loss_called_on_one_replica,
     loss_divided_by_replicas,
@@ -91,6 +92,7 @@ MENDS: tuple[Mend, ...] = (
     # the wrapper would never be called.
     steps_fail_in_a_loop.MEND,
     loss_divided_by_replicas.MEND,
+    activity_regularizers_add_rows.MEND,
     losses_shared_by_replicas.MEND,
     scalars_counted_by_replicas.MEND,
     gradients_used_before_the_sum.MEND,

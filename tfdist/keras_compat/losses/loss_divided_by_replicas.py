@@ -95,7 +95,7 @@ def _reduce(module: Any) -> Callable:
         if batch is None:
             return call()
         if reduction == "sum":
-            return _global_sum(call(), batch)
+            return global_sum(call(), batch)
         exact = tf.float64 if tf.as_dtype(dtype or values.dtype) == tf.float64 else tf.float32
         added = 0.0
         if reduction == "mean_with_sample_weight" and (sample_weight is not None or mask is not None):
@@ -111,8 +111,13 @@ def _reduce(module: Any) -> Callable:
     return reduce_weighted_values
 
 
-def _global_sum(value: tf.Tensor, batch: GlobalBatch) -> tf.Tensor:
-    """Returns a loss with reduction="sum" in the form that the rule expects, if it was reduced at all."""
+def global_sum(value: tf.Tensor, batch: GlobalBatch) -> tf.Tensor:
+    """Returns a loss that is a sum over rows in the form that the rule expects, if it was reduced at all.
+
+    Args:
+        value: the loss of this replica.
+        batch: the global batch of the step.
+    """
     if value.shape.rank != 0:
         return value
     if batch.is_replica_mean:
@@ -131,7 +136,7 @@ def _aggregate(stock: Callable) -> Callable:
             return tf.reduce_sum(loss)
         if loss.shape.rank:
             # Keras adds up the entries of a loss, for example one for each row.
-            return _global_sum(part_of_sum(loss, batch), batch)
+            return global_sum(part_of_sum(loss, batch), batch)
         return stock(self, loss)
 
     return aggregate_additional_loss

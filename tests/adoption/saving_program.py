@@ -43,6 +43,8 @@ def main(folder):
     tf.train.CheckpointManager(checkpoint, directory=path, max_to_keep=1).save()
     if not is_chief:
         tf.io.gfile.rmtree(path)
+    # A worker that has trained on knows that the chief has saved.
+    model.fit(dataset, epochs=1, steps_per_epoch=4, verbose=0)
     checkpoint.restore(tf.train.latest_checkpoint(os.path.join(folder, "checkpoint"))).assert_existing_objects_matched()
     model.fit(dataset, epochs=1, steps_per_epoch=4, verbose=0)
 

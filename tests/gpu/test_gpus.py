@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.gpu.conftest import count_gpus
+from tests.gpu.conftest import KINDS_IN_FULL, count_gpus
 from tfdist.test.checks import BOUND, COMPARED
 
 
@@ -30,6 +30,7 @@ def test_two_parts_of_one_device_train_as_one_device(kind, program, one_device: 
     assert max(found["errors"].values()) <= BOUND, found["errors"]
 
 
+@pytest.mark.parametrize("kind", KINDS_IN_FULL, indirect=True)
 def test_nccl_on_two_devices_trains_as_one_device(kind, program, one_device: Path) -> None:
     if kind == "GPU" and count_gpus() < 2:
         pytest.skip("NCCL needs two GPUs, and TensorFlow finds one on this machine")
@@ -45,6 +46,7 @@ def test_distributed_optimizer_lowers_the_loss_with_and_without_compression(kind
     assert found["fp16"]["losses"] == pytest.approx(found["none"]["losses"], rel=1e-2)
 
 
+@pytest.mark.parametrize("kind", KINDS_IN_FULL, indirect=True)
 def test_mixed_float16_lowers_the_loss_nearly_as_float32(kind, program) -> None:
     found = program("mixed_float16", kind)
     # The first steps are skipped until the scale of the loss fits, so that the losses of the epochs differ.
@@ -52,6 +54,7 @@ def test_mixed_float16_lowers_the_loss_nearly_as_float32(kind, program) -> None:
     assert found["mixed_float16"][-1] == pytest.approx(found["float32"][-1], rel=0.25)
 
 
+@pytest.mark.parametrize("kind", KINDS_IN_FULL, indirect=True)
 def test_xla_computes_the_same_numbers(kind, program) -> None:
     found = program("xla", kind)
     assert found["compiled"] == pytest.approx(found["plain"], rel=1e-4)
@@ -61,6 +64,7 @@ def test_xla_computes_the_same_numbers(kind, program) -> None:
         assert "jit_compile" in found["refused"]
 
 
+@pytest.mark.parametrize("kind", KINDS_IN_FULL, indirect=True)
 def test_a_step_of_lamb_is_timed_with_and_without_xla(kind, program) -> None:
     found = program("lamb", kind)
     assert f"{kind}:0" in found["device"]

@@ -8,11 +8,28 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from collections.abc import Mapping
 
 MISSING = (
     "expected TensorFlow to be installed, found none; run pip install 'tfdist[cpu]', or take the extra gpu, tpu or "
     "tensorflow instead of cpu."
 )
+
+LEGACY_KERAS = "TF_USE_LEGACY_KERAS"
+"""The environment variable with which TensorFlow takes tf_keras for its Keras."""
+
+
+def asks_for_tf_keras(variables: Mapping[str, str]) -> bool:
+    """Returns whether environment variables make tf_keras the Keras of TensorFlow, as TensorFlow reads them.
+
+    Args:
+        variables: the environment variables.
+
+    Example:
+        >>> asks_for_tf_keras({"TF_USE_LEGACY_KERAS": "True"}), asks_for_tf_keras({})
+        (True, False)
+    """
+    return variables.get(LEGACY_KERAS, "").lower() in ("1", "true")
 
 
 def is_installed() -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import errno
 import json
+import os
 import socket
 import sys
 
@@ -15,6 +16,7 @@ pytest.importorskip("ray.train", reason="the extra ray is not installed")
 from ray.train import ScalingConfig
 from ray.train.backend import BackendConfig
 
+from tfdist._tensorflow import asks_for_tf_keras
 from tfdist.cluster import ClusterConfig
 from tfdist.cluster.launched import launched
 from tfdist.ray import TfdistConfig, TfdistTrainer, worker
@@ -77,7 +79,7 @@ def test_a_worker_that_has_imported_tensorflow_with_the_other_keras_is_refused(t
     worker.choose_keras(tf_keras=not tf_keras)
     monkeypatch.delitem(sys.modules, "tensorflow")
     worker.choose_keras(tf_keras=tf_keras)
-    assert worker.uses_tf_keras() is tf_keras
+    assert asks_for_tf_keras(os.environ) is tf_keras
 
 
 def test_the_cluster_of_a_worker_is_that_of_ray_and_not_that_of_a_scheduler_below_it():

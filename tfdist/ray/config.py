@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import uuid
 from typing import Any
 
 import ray
 from ray.train.backend import Backend, BackendConfig
 
-from tfdist.ray.worker import hold_port, set_up, uses_tf_keras
+from tfdist._tensorflow import asks_for_tf_keras
+from tfdist.ray.worker import hold_port, set_up
 
 # The workers run already, and what they do takes less than a second.
 _SECONDS = 120.0
@@ -38,7 +40,9 @@ class TfdistConfig(BackendConfig):
         if self.tf_keras not in (None, True, False):
             raise ValueError(f"expected tf_keras to be True, False or None, received {self.tf_keras!r}.")
         # Now, since the workers do not have the environment of this program.
-        object.__setattr__(self, "tf_keras", uses_tf_keras() if self.tf_keras is None else bool(self.tf_keras))
+        object.__setattr__(
+            self, "tf_keras", asks_for_tf_keras(os.environ) if self.tf_keras is None else bool(self.tf_keras)
+        )
 
     @property
     def backend_cls(self) -> type[Backend]:

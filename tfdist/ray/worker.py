@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import os
-import socket
 import sys
 from collections.abc import Sequence
 
 import ray
 
+from tfdist._tensorflow import LEGACY_KERAS, asks_for_tf_keras
 from tfdist.cluster import ClusterConfig
 from tfdist.cluster.address import join_address
 from tfdist.cluster.environments import FORCED
 from tfdist.cluster.launched import ATTEMPT, LAUNCH_ID, LIVE, PROGRESS_FILE
-from tfdist.cluster.sockets import bind_all_interfaces
+from tfdist.cluster.sockets import HeldPort
 from tfdist.cluster.tf_config import VARIABLE
-from tfdist.launch.ports import can_listen_while_held
-
-LEGACY_KERAS = "TF_USE_LEGACY_KERAS"
 
 # The ports of this process, which are held until it ends.
-_held: list[socket.socket] = []
+_held: list[HeldPort] = []
 
 
 def hold_port() -> str:
@@ -28,13 +25,9 @@ def hold_port() -> str:
 
     The port is bound, and nothing listens on it until TensorFlow does.
     """
-    holder = bind_all_interfaces(0)
-    port = int(holder.getsockname()[1])
-    if can_listen_while_held():
-        _held.append(holder)
-    else:
-        holder.close()
-    return join_address(ray.util.get_node_ip_address(), port)
+    port = HeldPort()
+    _held.append(port)
+    return join_address(ray.util.get_node_ip_address(), port.number)
 
 
 def variables(addresses: Sequence[str], index: int, *, launch_id: str, attempt: int) -> dict[str, str]:
@@ -66,11 +59,6 @@ def variables(addresses: Sequence[str], index: int, *, launch_id: str, attempt: 
     }
 
 
-def uses_tf_keras() -> bool:
-    """Returns whether the environment of this process asks for tf_keras."""
-    return os.environ.get(LEGACY_KERAS, "").lower() in ("1", "true")
-
-
 def choose_keras(*, tf_keras: bool) -> None:
     """Makes `tf.keras` of this process Keras 3 or tf_keras.
 
@@ -80,7 +68,7 @@ def choose_keras(*, tf_keras: bool) -> None:
     Raises:
         ValueError: if TensorFlow has been imported with another choice.
     """
-    if tf_keras == uses_tf_keras():
+    if tf_keras == asks_for_tf_keras(os.environ):
         return
     if "tensorflow" in sys.modules:
         wanted = "tf_keras" if tf_keras else "Keras 3"

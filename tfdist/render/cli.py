@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tfdist._suggestions import Parser
+from tfdist.launch.args import parse_env
 from tfdist.render.job import GRACE_SECONDS, RESTARTS, Job, option_of, seconds_in
 from tfdist.render.schedulers import SCHEDULERS, scheduler_named
 
@@ -157,15 +158,5 @@ def _job(command: list[str], values: dict[str, Any]) -> Job:
     if "time" in values:
         values["seconds"] = seconds_in(values.pop("time"))
     if "env" in values:
-        values["env"] = _variables(values["env"])
+        values["env"] = parse_env(values["env"])
     return Job(command=tuple(command), **values)
-
-
-def _variables(pairs: Sequence[str]) -> dict[str, str]:
-    variables = {}
-    for pair in pairs:
-        key, equals, value = pair.partition("=")
-        if not key or not equals:
-            raise ValueError(f"expected --env KEY=VALUE, received {pair!r}; write it as in --env TF_DEBUG=1.")
-        variables[key] = value
-    return variables

@@ -7,6 +7,7 @@ import os
 import platform
 from collections.abc import Mapping
 
+from tfdist._tensorflow import asks_for_tf_keras
 from tfdist._version import __version__
 from tfdist.doctor.finding import Finding, usual
 
@@ -27,7 +28,7 @@ _INSTALL = "install the same packages on all tasks, for example with one contain
 
 def gather() -> dict[str, str]:
     """Returns the versions that are installed; a package that is not installed is left out."""
-    legacy = os.environ.get("TF_USE_LEGACY_KERAS", "").lower() in ("1", "true")
+    legacy = asks_for_tf_keras(os.environ)
     found = {
         "Python": platform.python_version(),
         "TensorFlow": _installed(*TENSORFLOWS),

@@ -90,9 +90,10 @@ def test_a_task_that_raised_earlier_and_is_slow_to_end_is_named(launcher: Launch
 if index == 1:
     import atexit
     atexit.register(forever)
-    atexit.register(say, "raised")
     raise KeyError("the cause")
-wait_for("raised")
+log = os.path.join(here, "logs", "worker-1.log")
+while not os.path.exists(log) or "the cause" not in open(log).read():  # Until the launcher has read it.
+    time.sleep(0.01)
 raise ValueError("the consequence")
 """
     done = launcher.run("--workers", "2", program=program)

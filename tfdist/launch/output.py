@@ -122,10 +122,15 @@ class Tail:
         self._lock = threading.Lock()
         self.traceback_at: float | None = None
 
-    def extend(self, lines: list[str]) -> None:
-        """Adds lines, removes the oldest ones, and sets `traceback_at` to now if one of them begins a traceback."""
+    def extend(self, lines: list[str], *, at: float | None = None) -> None:
+        """Adds lines, and removes the oldest ones.
+
+        Args:
+            lines: the lines; if one of them begins a traceback, `traceback_at` is set.
+            at: when the lines were read, by `time.monotonic`; None means now.
+        """
         if any(TRACEBACK in line for line in lines):
-            self.traceback_at = time.monotonic()
+            self.traceback_at = time.monotonic() if at is None else at
         with self._lock:
             self._lines.extend(lines)
 

@@ -141,11 +141,12 @@ class TaskProcess:
                     data = os.read(pipe.fileno(), 65536)
                     if not data:
                         break
+                    read_at = time.monotonic()
                     self._write_log(data)
                     finished = lines.feed(data)
                     if finished:
-                        shown, shown_at = "", time.monotonic()
-                        self._show(console, finished)
+                        shown, shown_at = "", read_at
+                        self._show(console, finished, at=read_at)
                 partial, seconds = lines.partial, BAR_SECONDS if lines.is_rewritten else PARTIAL_SECONDS
                 if console.is_live and partial != shown and time.monotonic() - shown_at >= seconds:
                     shown, shown_at = partial, time.monotonic()
@@ -156,8 +157,8 @@ class TaskProcess:
         if self._log is not None:
             self._log.close()
 
-    def _show(self, console: Console, lines: list[str]) -> None:
-        self.tail.extend(lines)
+    def _show(self, console: Console, lines: list[str], *, at: float | None = None) -> None:
+        self.tail.extend(lines, at=at)
         if lines and not self.hidden:
             console.show(self.task.name, lines)
 

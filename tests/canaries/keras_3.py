@@ -337,10 +337,11 @@ outcome(counts_steps)
         shows="OrbaxCheckpoint knows no workers",
         program="""
 import inspect
-outcome(lambda: "distribute_strategy" in inspect.getsource(keras.callbacks.OrbaxCheckpoint))
+import keras.src.callbacks as callbacks
+outcome(lambda: "distribute_strategy" in inspect.getsource(callbacks.OrbaxCheckpoint))
 """,
         outcome="OUTCOME False",
-        # Keras 3.8 to 3.12 have no OrbaxCheckpoint.
+        # Keras 3.8 to 3.12 have no OrbaxCheckpoint, and that of 3.13.2 is not public.
         releases=((3, 13), (3, 15)),
         otherwise="OUTCOME raised AttributeError",
     ),

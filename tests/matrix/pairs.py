@@ -9,6 +9,8 @@ from tests.processes import ROOT
 
 TENSORFLOWS = ("2.18", "2.19", "2.20", "2.21")
 KERASES = ("3.8", "3.9", "3.10", "3.11", "3.12", "3.13", "3.14", "3.15")
+# The oldest Keras that a TensorFlow can be installed with, as its package says.
+_OLDEST_KERAS = {"2.20": "3.10", "2.21": "3.12"}
 # What the core and the canaries import, beside TensorFlow and Keras.
 _OF_TESTS = ("pytest", "hypothesis", "pytest-xdist")
 
@@ -46,7 +48,11 @@ class Pair:
 
 
 PAIRS = (
-    *(Pair(tensorflow, keras) for tensorflow in TENSORFLOWS for keras in KERASES),
+    *(
+        Pair(tensorflow, keras)
+        for tensorflow in TENSORFLOWS
+        for keras in KERASES[KERASES.index(_OLDEST_KERAS.get(tensorflow, KERASES[0])) :]
+    ),
     *(Pair(tensorflow, "tf_keras") for tensorflow in TENSORFLOWS),
 )
 

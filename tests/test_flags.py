@@ -16,6 +16,7 @@ NAMES = {
         "num_packs",
         "bytes_per_pack",
         "all_reduce_timeout_seconds",
+        "all_reduce_transport",
         "compression",
         "backward_passes_per_step",
         "tpu",
@@ -121,6 +122,7 @@ def test_every_name_of_create_strategy_has_a_helper_and_can_be_given_as_a_flag(f
         ([], None),
         (["--all_reduce=auto", "--compression=none"], None),
         (["--all_reduce=ring"], AllReduceOptions(algorithm="ring")),
+        (["--all_reduce_transport=tensorflow"], AllReduceOptions(transport="tensorflow")),
         (
             ["--num_packs=2", "--bytes_per_pack=3", "--all_reduce_timeout_seconds=4"],
             AllReduceOptions(num_packs=2, bytes_per_pack=3, timeout_seconds=4.0),
@@ -174,6 +176,7 @@ def test_0_devices_are_refused(four_cpus, no_surroundings):
         "--num_packs=0",
         "--bytes_per_pack=0",
         "--all_reduce_timeout_seconds=-1",
+        "--all_reduce_transport=gloo",
         "--startup_timeout_seconds=-1",
         "--compression=zip",
         "--compression=topk:2",

@@ -47,4 +47,4 @@ def test_the_sdist_has_what_the_wheel_is_built_from_and_no_tests(packages: dict[
     with tarfile.open(packages["sdist"]) as sdist:
         names = {name.partition("/")[2] for name in sdist.getnames() if sdist.getmember(name).isfile()}
     made = {"PKG-INFO", "setup.cfg", *(name for name in names if name.startswith("tfdist.egg-info/"))}
-    assert names - made == {*tracked("tfdist"), "pyproject.toml", "README.md", "LICENSE", "MANIFEST.in"}
+    assert names - made == {*tracked("tfdist"), "pyproject.toml", "README.md", "LICENSE", "MANIFEST.in", "setup.py"}

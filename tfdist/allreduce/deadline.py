@@ -24,6 +24,7 @@ import tensorflow as tf
 from tfdist._log import get_logger
 from tfdist.allreduce.attendance import Attendance, describe
 from tfdist.allreduce.per_replica import PerReplica
+from tfdist.allreduce.streams import communicators_of
 
 # A sum that waits for longer is stored for the other workers. Almost every sum ends sooner, which saves the call.
 _ARRIVAL_SECONDS = 10.0
@@ -47,6 +48,7 @@ class SumDeadline:
     ) -> None:
         self.timeout_seconds = timeout_seconds
         self.attendance = Attendance(strategy)
+        self._communicators = communicators_of(strategy)
         with strategy.scope():
             # Each replica's device has counters of its own, so that XLA can compile a step that updates them.
             self._begun = PerReplica(tf.zeros([], tf.int64), name="sums_begun")
@@ -88,6 +90,23 @@ class SumDeadline:
         yield
         with tf.control_dependencies(total):
             self._batches_ended.assign(number)
+
+    def abort(self, what: str, whom: str) -> None:
+        """Ends the collectives of this process with an error.
+
+        Args:
+            what: what a worker has not done, after "expected every worker".
+            whom: the workers that are waited for.
+        """
+        from tensorflow.python.eager import context
+
+        message = (
+            f"expected every worker {what} within {self.timeout_seconds:g} s, waited for {whom}; "
+            "find out in its log what it does instead, or raise timeout_seconds of AllReduceOptions."
+        )
+        for communicator in self._communicators:
+            communicator.abort(tf.errors.DEADLINE_EXCEEDED, message)
+        context.context().abort_collective_ops(tf.errors.DEADLINE_EXCEEDED, message)
 
     def batches(self) -> tuple[int, int]:
         """Returns how many sums of the batches that are ready have begun and ended."""
@@ -137,7 +156,7 @@ def _watch(reference: weakref.ref[SumDeadline], poll_seconds: float) -> None:
             seen, since, report_at = (begun, ended), time.monotonic(), _FIRST_REPORT_SECONDS
             deadline.attendance.leave()
         elif waited > deadline.timeout_seconds:
-            _abort(what, describe(deadline.attendance.look_up()), deadline.timeout_seconds)
+            deadline.abort(what, describe(deadline.attendance.look_up()))
             return
         elif waited > min(_ARRIVAL_SECONDS, deadline.timeout_seconds / 4):
             deadline.attendance.arrive(max(begun[:-1]) + batches[0])
@@ -147,13 +166,3 @@ def _watch(reference: weakref.ref[SumDeadline], poll_seconds: float) -> None:
                 waits = "the next batch" if batches[0] != batches[1] else "a sum of gradients"
                 get_logger().warning("%s has waited %.0f s for %s", waits, waited, whom)
         del deadline
-
-
-def _abort(what: str, whom: str, timeout_seconds: float) -> None:
-    from tensorflow.python.eager import context
-
-    context.context().abort_collective_ops(
-        tf.errors.DEADLINE_EXCEEDED,
-        f"expected every worker {what} within {timeout_seconds:g} s, waited for {whom}; "
-        "find out in its log what it does instead, or raise timeout_seconds of AllReduceOptions.",
-    )

@@ -6,6 +6,7 @@ import dataclasses
 
 from tfdist.allreduce.compression import COMPRESSIONS, Compression, compression_from_name
 
+TRANSPORTS = ("auto", "tensorflow", "native")
 ALGORITHMS = ("auto", "nccl", "ring", "hierarchical_copy", "reduction_to_one_device")
 # Longer than the evaluation or the checkpoint that the chief may make while the other workers wait.
 DEFAULT_TIMEOUT_SECONDS = 1800.0
@@ -30,9 +31,12 @@ class AllReduceOptions:
             name: fp16, bf16, topk, threshold, powersgd. The last three have error feedback, and may have their density,
             tau or rank behind a colon, as in "topk:0.01". "none" asks for no compression, also where the strategy was
             made with one; the default is no compression.
+        transport: what carries sums between workers: "tensorflow", TensorFlow's own collectives; "native", the package
+            tfdist-native, through shared memory and TCP; "auto", the default, takes tfdist-native where all workers
+            have it and train on CPUs.
 
     Raises:
-        ValueError: for an unknown algorithm or compression, and for sizes that are not positive.
+        ValueError: for an unknown algorithm, transport or compression, and for sizes that are not positive.
 
     Example:
         >>> from tfdist import AllReduceOptions
@@ -49,11 +53,16 @@ class AllReduceOptions:
     bytes_per_pack: int | None = None
     timeout_seconds: float | None = None
     compression: Compression | str | None = None
+    transport: str = "auto"
 
     def __post_init__(self) -> None:
         if self.algorithm not in ALGORITHMS:
             raise ValueError(
                 f"expected all_reduce.algorithm to be one of {', '.join(ALGORITHMS)}, received {self.algorithm!r}."
+            )
+        if self.transport not in TRANSPORTS:
+            raise ValueError(
+                f"expected all_reduce.transport to be one of {', '.join(TRANSPORTS)}, received {self.transport!r}."
             )
         if isinstance(self.compression, str):
             # Names become values, so that options that ask for the same thing compare equal. "none" stays, since it

@@ -56,7 +56,7 @@ def options_of_path(asked: AllReduceOptions | None, of_strategy: AllReduceOption
     """
     if asked is None:
         return of_strategy
-    for name in ("algorithm", "num_packs", "timeout_seconds"):
+    for name in ("algorithm", "num_packs", "timeout_seconds", "transport"):
         value = getattr(asked, name)
         if value not in (None, "auto") and value != getattr(of_strategy, name):
             raise ValueError(

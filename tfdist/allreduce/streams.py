@@ -144,14 +144,22 @@ def warn_unless_streams(strategy: tf.distribute.Strategy) -> None:
         )
 
 
+def communicators_of(strategy: tf.distribute.Strategy) -> Sequence[Any]:
+    """Returns the communicators of the replicas of this process; none without the native transport."""
+    return getattr(strategy, "_tfdist_communicators", ())
+
+
 def _launchers_of(context: Any) -> list[Any]:
     """Returns one launcher per stream for this replica; none if TensorFlow has to order the collectives."""
     strategy = context.strategy
     if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy) or tf.executing_eagerly():
         return []
+    operations = strategy.extended._cross_device_ops
+    if communicators_of(strategy):
+        # The native transport sends all collectives at the same time.
+        return [operations._launchers[context._replica_id]]
     if unexpected_launchers(strategy):
         return []
-    operations = strategy.extended._cross_device_ops
     stock = operations._launchers
     if any("GPU" in launcher._device.upper() for launcher in stock):
         # NCCL deadlocks if two processes start collectives in different orders.

@@ -9,7 +9,7 @@ from absl import flags
 from tfdist._strategy_names import STRATEGY_NAMES
 from tfdist.allreduce import AllReduceOptions
 from tfdist.allreduce.compression import compression_from_name
-from tfdist.allreduce.options import ALGORITHMS
+from tfdist.allreduce.options import ALGORITHMS, TRANSPORTS
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -35,6 +35,7 @@ def all_reduce_from_flags(flag_values: flags.FlagValues = flags.FLAGS) -> AllRed
         "num_packs": flag_values.num_packs,
         "bytes_per_pack": flag_values.bytes_per_pack,
         "timeout_seconds": flag_values.all_reduce_timeout_seconds,
+        "transport": flag_values.all_reduce_transport,
         "compression": None if flag_values.compression == "none" else flag_values.compression,
     }
     options = AllReduceOptions(**{name: value for name, value in given.items() if value is not None})
@@ -130,6 +131,7 @@ def define(fv: flags.FlagValues) -> None:
     flags.DEFINE_float(
         "all_reduce_timeout_seconds", None, "Seconds to wait for other workers; 1800 if left out.", 0, flag_values=fv
     )
+    flags.DEFINE_enum("all_reduce_transport", "auto", TRANSPORTS, "What carries sums between workers.", flag_values=fv)
     flags.DEFINE_string(
         "compression",
         "none",

@@ -10,6 +10,8 @@ import tensorflow as tf
 
 from tfdist.allreduce import AllReduceOptions
 from tfdist.allreduce.deadline import SumDeadline
+from tfdist.allreduce.native.install import install
+from tfdist.allreduce.native.library import is_installed
 from tfdist.allreduce.options import DEFAULT_TIMEOUT_SECONDS
 from tfdist.allreduce.options_of import remember_all_reduce
 from tfdist.allreduce.streams import warn_unless_streams
@@ -32,6 +34,11 @@ def cross_device_ops(options: AllReduceOptions | None, *, num_gpus: int) -> Any:
     _refuse(
         "mirrored", options, ("bytes_per_pack", "timeout_seconds"), "only a reduction across workers uses this option"
     )
+    if options.transport == "native":
+        raise ValueError(
+            "expected all_reduce.transport='auto' or 'tensorflow' for the strategy mirrored, received 'native', which "
+            "works across workers; use it with multi_worker_mirrored."
+        )
     packs = {} if options.num_packs is None else {"num_packs": options.num_packs}
     if options.algorithm == "nccl":
         if not num_gpus:
@@ -87,7 +94,11 @@ def communication_options(
 
 
 def with_all_reduce(
-    strategy: tf.distribute.Strategy, options: AllReduceOptions | None, *, num_workers: int = 1
+    strategy: tf.distribute.Strategy,
+    options: AllReduceOptions | None,
+    *,
+    num_workers: int = 1,
+    timeout_seconds: float = 300.0,
 ) -> tf.distribute.Strategy:
     """Stores the options on a strategy, and returns the strategy.
 
@@ -95,6 +106,10 @@ def with_all_reduce(
         strategy: mirrored or multi-worker mirrored, made with these options.
         options: the options that the user asked for, or None.
         num_workers: how many processes sum gradients.
+        timeout_seconds: how long the workers may take to connect.
+
+    Raises:
+        RuntimeError: if the native transport was asked for, and a worker cannot use it.
     """
     if strategy.num_replicas_in_sync > 1 and isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
         warn_unless_streams(strategy)
@@ -102,6 +117,8 @@ def with_all_reduce(
         return remember_all_reduce(strategy, options)
     seconds = (options and options.timeout_seconds) or DEFAULT_TIMEOUT_SECONDS
     options = dataclasses.replace(options or AllReduceOptions(), timeout_seconds=seconds)
+    if options.transport != "tensorflow":
+        install(strategy, asked=options.transport, timeout_seconds=timeout_seconds)
     return remember_all_reduce(strategy, options, SumDeadline(strategy, timeout_seconds=seconds))
 
 
@@ -125,6 +142,27 @@ def automatic_algorithm(
     if devices is not None and not isinstance(devices, int):
         num_gpus = sum("GPU" in name.upper() for name in devices)
     return "nccl" if num_gpus else "ring"
+
+
+def described_by_transport(line: str, strategy: str, options: AllReduceOptions | None) -> str:
+    """Returns the line of the log about the all-reduce, with the transport that this process has.
+
+    Args:
+        line: "all-reduce: auto chose ring" or the like.
+        strategy: name of the strategy.
+        options: the options that the user asked for, or None.
+
+    Example:
+        >>> from tfdist.strategies.all_reduce import described_by_transport
+        >>> described_by_transport("all-reduce: auto chose ring", "mirrored", None)
+        'all-reduce: auto chose ring'
+    """
+    transport = options.transport if options else "auto"
+    if strategy != "multi_worker_mirrored" or not line.endswith("ring") or transport == "tensorflow":
+        return line
+    if transport == "native" or is_installed():
+        return f"{line.removesuffix('ring')}tfdist-native"
+    return f"{line} (tfdist-native is not installed)"
 
 
 def refuse_all_reduce(strategy: str, options: AllReduceOptions | None) -> None:

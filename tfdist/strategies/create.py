@@ -15,7 +15,7 @@ from tfdist.cluster import ClusterConfig
 from tfdist.cluster.tpu import find_tpu
 from tfdist.keras_compat.layers.synchronized_by_default import synchronize_batch_normalization
 from tfdist.keras_compat.losses.rule import remember_loss_rule
-from tfdist.strategies.all_reduce import automatic_algorithm, refuse_all_reduce
+from tfdist.strategies.all_reduce import automatic_algorithm, described_by_transport, refuse_all_reduce
 from tfdist.strategies.central_storage import central_storage
 from tfdist.strategies.devices import count_gpus
 from tfdist.strategies.mirrored import mirrored
@@ -151,6 +151,7 @@ def create_strategy(
             devices=devices,
         )
         name = choice.name
+        gradients = described_by_transport(gradients, name, all_reduce)
         # One line, before anything can wait for another worker.
         words = [f"strategy {name}: {choice.reason}", gradients if name in _SUMMING else ""]
         get_logger().info("%s", "; ".join(filter(None, words)))
@@ -186,6 +187,7 @@ def create_strategy(
             strategy = multi_worker_mirrored(cluster=cluster, devices=devices, all_reduce=all_reduce, **timeout)
         case _:
             strategy = parameter_server(cluster=cluster, variable_partitioner=variable_partitioner, **timeout)
+    gradients = described_by_transport(gradients, name, all_reduce) if by_name else gradients
     if by_name and name in _SUMMING and gradients and strategy.num_replicas_in_sync > 1:
         get_logger().info("%s", gradients)
     if sync_batch_norm:

@@ -122,7 +122,12 @@ def start_workers(
                 + explain_late_start(error)
             ) from error
         # with_all_reduce makes variables (of SumDeadline). Their initial values are broadcast, which needs all workers.
-        strategy = with_all_reduce(strategy, all_reduce, num_workers=cluster.num_workers)
+        strategy = with_all_reduce(
+            strategy,
+            all_reduce,
+            num_workers=cluster.num_workers,
+            timeout_seconds=time_to_start(startup_timeout_seconds, since=start),
+        )
     prepare_keras(strategy, "multi_worker_mirrored")
     if cluster.num_workers > 1:
         compare_workers(strategy)

@@ -1,0 +1,54 @@
+// A channel: an ordered stream of bytes to another rank, and one back.
+#pragma once
+
+#include <sys/uio.h>
+
+#include <cstddef>
+#include <stdexcept>
+#include <string>
+
+namespace tfdist {
+
+// Thrown if the other rank has gone; `what` says how.
+class PeerLost : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+// All calls return at once. Each end of a channel belongs to one thread.
+class Channel {
+ public:
+  virtual ~Channel() = default;
+
+  // Sends as many bytes as the channel takes now, and returns their number.
+  virtual size_t Send(const iovec* parts, int count) = 0;
+
+  // Returns received bytes without taking them out of the stream, and sets their number. There are fewer than `least`
+  // only if no more have arrived. `least` is at most 64.
+  virtual const char* Peek(size_t least, size_t* available) = 0;
+
+  // Takes bytes that Peek returned out of the stream.
+  virtual void Consume(size_t bytes) = 0;
+
+  // Takes at most so many bytes out of the stream, copies them, and returns their number.
+  virtual size_t Receive(char* to, size_t bytes) = 0;
+
+  // Before its thread sleeps: asks the other end to wake this thread after it has sent, or has made room. Returns false
+  // if that has happened already. `is_blocked`: whether this thread waits for room.
+  virtual bool PrepareToSleep(bool is_blocked) = 0;
+
+  // After its thread has slept.
+  virtual void WakeUp() = 0;
+
+  // The socket whose events wake the thread; its readiness has changed: read it again.
+  virtual int Socket() const = 0;
+  virtual void OnSocketEvent() = 0;
+
+  // Tells the other end that nothing more will be sent.
+  virtual void FinishSending() = 0;
+
+  // How it sends: "tcp" or "shared memory".
+  virtual std::string Name() const = 0;
+};
+
+}  // namespace tfdist

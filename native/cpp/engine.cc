@@ -1,0 +1,661 @@
+#include "engine.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <sstream>
+#include <system_error>
+#include <utility>
+
+namespace tfdist {
+namespace {
+
+constexpr uint32_t kMagic = 0x74666431;
+constexpr uint8_t kFarewell = 0xff;
+// A longer message is sent in several fragments, so that others are not kept waiting.
+constexpr size_t kFragment = 1 << 20;
+// Of a part that is not complete, at least so many bytes are sent at a time.
+constexpr size_t kLeast = 64 << 10;
+// Bytes that are summed at a time, so that the sums are sent early.
+constexpr size_t kStep = 64 << 10;
+constexpr size_t kAlignment = 64;
+// How long to tell the other ranks about a failure.
+constexpr auto kFarewellTime = std::chrono::milliseconds(300);
+constexpr size_t kLongestFarewell = 1000;
+const char kZeros[kAlignment] = {};
+
+size_t PaddingOf(size_t bytes) { return (kAlignment - bytes % kAlignment) % kAlignment; }
+
+bool IsPointToPoint(Kind kind) { return kind == Kind::kSend || kind == Kind::kReceive; }
+
+// Operations of the same tag are counted apart if they are not of all ranks.
+uint64_t RoundKey(const Request& request) {
+  if (!IsPointToPoint(request.kind)) return request.tag;
+  uint64_t direction = request.kind == Kind::kSend ? 1 : 2;
+  return (request.tag * 0x9e3779b97f4a7c15u) ^ ((direction << 32 | static_cast<uint32_t>(request.peer)) + 1) << 20;
+}
+
+void WriteTo(const FileDescriptor& event) {
+  uint64_t one = 1;
+  [[maybe_unused]] ssize_t result = write(event.get(), &one, sizeof one);
+}
+
+const char* NameOf(uint8_t kind) {
+  static const char* const names[] = {"none", "all_reduce", "reduce_scatter", "all_gather", "broadcast", "send", "receive"};
+  return kind < sizeof names / sizeof *names ? names[kind] : "unknown";
+}
+
+}  // namespace
+
+Engine::Engine(Mesh mesh, std::vector<std::string> names)
+    : rank_(mesh.rank),
+      size_(static_cast<int>(mesh.channels.size())),
+      names_(std::move(names)),
+      peers_(mesh.channels.size()),
+      wake_(std::move(mesh.wake)),
+      events_(epoll_create1(EPOLL_CLOEXEC)) {
+  if (!events_) throw std::system_error(errno, std::generic_category(), "epoll");
+  auto add = [&](int file, uint32_t what, int number) {
+    epoll_event event{};
+    event.events = what | EPOLLET;
+    event.data.u32 = static_cast<uint32_t>(number);
+    if (epoll_ctl(events_.get(), EPOLL_CTL_ADD, file, &event)) {
+      throw std::system_error(errno, std::generic_category(), "epoll");
+    }
+  };
+  add(wake_.get(), EPOLLIN, size_);
+  for (int rank = 0; rank < size_; ++rank) {
+    if (rank == rank_) continue;
+    peers_[rank].channel = std::move(mesh.channels[rank]);
+    add(peers_[rank].channel->Socket(), EPOLLIN | EPOLLOUT | EPOLLRDHUP, rank);
+  }
+  thread_ = std::thread([this] { Run(); });
+}
+
+Engine::~Engine() {
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    is_ending_ = true;
+  }
+  WriteTo(wake_);
+  thread_.join();
+}
+
+void Engine::Start(Request request) {
+  Status failure;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (is_running_ && !is_ending_) {
+      requests_.push_back(std::move(request));
+    } else {
+      failure = failure_.code == Code::kOk ? Status{Code::kAborted, "the communicator has been closed"} : failure_;
+    }
+  }
+  if (failure.code != Code::kOk) {
+    request.done(failure);
+  } else if (is_asleep_.exchange(false)) {
+    WriteTo(wake_);
+  }
+}
+
+void Engine::Abort(Code code, const std::string& message) {
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    abort_ = {code, message};
+  }
+  WriteTo(wake_);
+}
+
+void Engine::Run() {
+  pthread_setname_np(pthread_self(), "tfdist-network");
+  for (;;) {
+    bool moved = false;
+    TakeRequests();
+    if (failing_.code == Code::kOk) {
+      for (int rank = 0; rank < size_; ++rank) {
+        if (rank == rank_ || peers_[rank].is_gone) continue;
+        try {
+          moved |= SendTo(peers_[rank]);
+          moved |= ReceiveFrom(rank);
+        } catch (const PeerLost& error) {
+          Lose(rank, error.what());
+        }
+        if (failing_.code != Code::kOk) break;
+      }
+      for (size_t i = 0; i < sums_.size() && failing_.code == Code::kOk;) {
+        Operation* op = sums_[i];
+        moved |= SumUp(op);
+        if (op->sum == nullptr) {
+          sums_.erase(sums_.begin() + static_cast<ptrdiff_t>(i));
+        } else {
+          ++i;
+        }
+      }
+      moved |= CompleteFinished();
+      if (!moved && failing_.code == Code::kOk) moved = SpillOne();
+      if (!moved) CheckDeadlines();
+    } else {
+      bool is_parted = true;
+      for (int rank = 0; rank < size_; ++rank) {
+        if (rank == rank_ || peers_[rank].is_gone) continue;
+        moved |= Part(peers_[rank]);
+        is_parted &= peers_[rank].is_gone;
+      }
+      if (is_parted || Clock::now() > farewell_until_) {
+        FailAll();
+        return;
+      }
+    }
+    if (!moved) {
+      bool is_over;
+      {
+        std::lock_guard<std::mutex> lock(mutex_);
+        is_over = is_ending_ && requests_.empty();
+      }
+      if (is_over && failing_.code == Code::kOk) {
+        if (running_.empty()) {
+          FailAll();
+          return;
+        }
+        Fail(Code::kAborted, names_[rank_] + " has closed its communicator");
+        continue;
+      }
+      Sleep();
+    }
+  }
+}
+
+void Engine::TakeRequests() {
+  std::vector<Request> requests;
+  Status abort;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    requests.swap(requests_);
+    std::swap(abort, abort_);
+  }
+  for (auto& request : requests) {
+    auto op = Plan(std::move(request), rank_, size_);
+    const Request& asked = op->request;
+    op->round = rounds_[RoundKey(asked)]++;
+    op->deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(
+                                      std::chrono::duration<double>(std::min(asked.timeout_seconds, 1e9)));
+    for (int peer = 0; peer < size_; ++peer) {
+      for (auto& message : op->outgoing[peer]) peers_[peer].outgoing.emplace_back(op.get(), &message);
+    }
+    if (op->sum != nullptr) sums_.push_back(op.get());
+    if (op->unfinished == 0) has_complete_ = true;
+    running_[asked.tag].push_back(std::move(op));
+  }
+  if (failing_.code != Code::kOk) return;
+  if (abort.code != Code::kOk) Fail(abort.code, abort.message);
+  if (requests.empty()) return;
+  for (int rank = 0; rank < size_; ++rank) {
+    if (peers_[rank].is_gone) return Lose(rank, "its connection ended");
+  }
+}
+
+bool Engine::NextFragment(Peer& peer) {
+  if (!peer.farewell.empty()) {
+    peer.header = Header{kMagic, kFarewell, 0, 0, 0, 0, 0, 0, 0, peer.farewell.size()};
+    peer.from = peer.farewell.data();
+    peer.sending = nullptr;
+  } else {
+    if (failing_.code != Code::kOk) return false;
+    auto found = std::find_if(peer.outgoing.begin(), peer.outgoing.end(), [](const auto& item) {
+      const Outgoing& message = *item.second;
+      size_t ready = message.ready ? *message.ready : message.bytes;
+      return ready == message.bytes || ready - message.sent >= kLeast;
+    });
+    if (found == peer.outgoing.end()) return false;
+    auto [op, message] = *found;
+    size_t ready = message->ready ? *message->ready : message->bytes;
+    size_t bytes = std::min(ready - message->sent, kFragment);
+    const Request& request = op->request;
+    peer.header = Header{kMagic, static_cast<uint8_t>(request.kind), static_cast<uint8_t>(message->phase), 0,
+                         static_cast<int32_t>(request.dtype), op->round, request.elements, request.tag, message->sent,
+                         bytes};
+    peer.from = message->from + message->sent;
+    message->sent += bytes;
+    peer.sending = message;
+    peer.sends_for = op;
+    if (message->sent == message->bytes) peer.outgoing.erase(found);
+  }
+  peer.left = peer.header.bytes;
+  peer.padding = PaddingOf(peer.left);
+  peer.header_sent = 0;
+  return true;
+}
+
+bool Engine::SendTo(Peer& peer) {
+  bool moved = false;
+  for (;;) {
+    if (peer.header_sent == sizeof(Header) && !peer.left && !peer.padding) {
+      peer.is_blocked = false;
+      if (!NextFragment(peer)) return moved;
+    }
+    iovec parts[3] = {{reinterpret_cast<char*>(&peer.header) + peer.header_sent, sizeof(Header) - peer.header_sent},
+                      {const_cast<char*>(peer.from), peer.left},
+                      {const_cast<char*>(kZeros), peer.padding}};
+    size_t sent = peer.channel->Send(parts, 3);
+    if (!sent) {
+      peer.is_blocked = true;
+      return moved;
+    }
+    moved = true;
+    bytes_sent_.store(bytes_sent_.load(std::memory_order_relaxed) + sent, std::memory_order_relaxed);
+    size_t of_header = std::min(sent, sizeof(Header) - peer.header_sent);
+    peer.header_sent += of_header;
+    sent -= of_header;
+    size_t of_bytes = std::min(sent, peer.left);
+    peer.from += of_bytes;
+    peer.left -= of_bytes;
+    peer.padding -= sent - of_bytes;
+    if (peer.header_sent == sizeof(Header) && !peer.left && !peer.padding) {
+      if (peer.sending == nullptr) {
+        peer.farewell.clear();
+      } else if (peer.sending->sent == peer.sending->bytes) {
+        Count(peer.sends_for);
+        peer.sending = nullptr;
+      }
+    }
+  }
+}
+
+Operation* Engine::Find(int rank, const Header& header) const {
+  auto found = running_.find(header.tag);
+  if (found == running_.end()) return nullptr;
+  bool is_sent = header.kind == static_cast<uint8_t>(Kind::kSend);
+  for (const auto& op : found->second) {
+    if (op->round != header.round || IsPointToPoint(op->request.kind) != is_sent) continue;
+    if (is_sent && (op->request.kind != Kind::kReceive || op->request.peer != rank)) continue;
+    return op.get();
+  }
+  return nullptr;
+}
+
+void Engine::CheckMatch(int rank, const Header& header, const Operation* op) {
+  const Request& own = op->request;
+  bool is_sent = own.kind == Kind::kReceive;
+  uint8_t kind = static_cast<uint8_t>(is_sent ? Kind::kSend : own.kind);
+  if (header.kind == kind && header.dtype == static_cast<int32_t>(own.dtype) && header.elements == own.elements) return;
+  std::ostringstream text;
+  text << "expected all ranks to ask for the same operation, received " << NameOf(kind) << " of " << own.elements
+       << " elements of dtype " << static_cast<int32_t>(own.dtype) << " on " << names_[rank_] << " and "
+       << NameOf(header.kind) << " of " << header.elements << " elements of dtype " << header.dtype << " on "
+       << names_[rank];
+  Fail(Code::kInvalidArgument, text.str());
+}
+
+bool Engine::ReceiveFrom(int rank) {
+  Peer& peer = peers_[rank];
+  bool moved = false;
+  for (;;) {
+    if (!peer.has_header) {
+      size_t available;
+      const char* bytes = peer.channel->Peek(sizeof(Header), &available);
+      if (available < sizeof(Header)) return moved;
+      std::memcpy(&peer.received, bytes, sizeof(Header));
+      peer.channel->Consume(sizeof(Header));
+      if (peer.received.magic != kMagic) throw PeerLost("it sent bytes that are not of this protocol");
+      peer.has_header = true;
+      peer.to_receive = peer.received.bytes;
+      peer.to_skip = PaddingOf(peer.to_receive);
+      peer.receiving = nullptr;
+      moved = true;
+    }
+    const Header& header = peer.received;
+    if (header.kind == kFarewell) return ReadFarewell(peer);
+    if (peer.receiving == nullptr) {
+      Operation* op = Find(rank, header);
+      if (op == nullptr) return moved;
+      CheckMatch(rank, header, op);
+      if (failing_.code != Code::kOk) return true;
+      Incoming* part = op->Find(rank, header.phase);
+      if (part == nullptr || header.offset != part->received || header.bytes > part->bytes - part->received) {
+        throw PeerLost("it sent a fragment that nobody expects");
+      }
+      peer.receives_for = op;
+      peer.receiving = part;
+    }
+    Incoming& part = *peer.receiving;
+    if (peer.to_receive) {
+      if (part.is_summand) return moved;
+      size_t bytes = peer.channel->Receive(part.to + part.received, peer.to_receive);
+      if (!bytes) return moved;
+      part.received += bytes;
+      peer.to_receive -= bytes;
+      if (part.is_own) peer.receives_for->ready = part.received;
+      moved = true;
+      if (peer.to_receive) continue;
+    }
+    if (peer.to_skip) {
+      size_t available;
+      peer.channel->Peek(peer.to_skip, &available);
+      size_t bytes = std::min(available, peer.to_skip);
+      peer.channel->Consume(bytes);
+      peer.to_skip -= bytes;
+      if (peer.to_skip) return moved;
+    }
+    moved = true;
+    peer.has_header = false;
+    if (part.received == part.bytes) {
+      part.is_complete = true;
+      Count(peer.receives_for);
+    }
+  }
+}
+
+// Reads the message of a farewell, whose header has been read. Its sender sends nothing after it, so that waiting for a
+// short time keeps nobody waiting.
+bool Engine::ReadFarewell(Peer& peer) {
+  std::string text(std::min<size_t>(peer.received.bytes, kLongestFarewell), '\0');
+  size_t done = 0;
+  auto until = Clock::now() + kFarewellTime;
+  try {
+    while (done < text.size() && Clock::now() < until) {
+      done += peer.channel->Receive(&text[done], text.size() - done);
+      peer.channel->OnSocketEvent();
+    }
+  } catch (const PeerLost&) {
+  }
+  peer.is_gone = true;
+  if (done < text.size() || text.empty()) return false;
+  Fail(static_cast<Code>(text[0]), text.substr(1));
+  return true;
+}
+
+// After a failure: sends the farewell, and waits until the other rank has ended its connection. What it still sends is
+// taken out of the channel: a TCP connection that is closed with unread bytes loses the bytes that it has not sent.
+bool Engine::Part(Peer& peer) {
+  char skipped[4096];
+  bool moved = false;
+  try {
+    if (!peer.is_told) {
+      moved = SendTo(peer);
+      if (peer.farewell.empty() && peer.header_sent == sizeof(Header) && !peer.left && !peer.padding) {
+        peer.channel->FinishSending();
+        peer.is_told = true;
+      }
+    }
+    while (peer.channel->Receive(skipped, sizeof skipped)) moved = true;
+  } catch (const PeerLost&) {
+    peer.is_gone = true;
+  }
+  return moved;
+}
+
+// After the connection of a rank has broken: looks for its farewell in the bytes that have arrived.
+bool Engine::FindFarewell(Peer& peer) {
+  std::vector<char> skipped(kLeast);
+  auto until = Clock::now() + kFarewellTime;
+  try {
+    while (Clock::now() < until) {
+      peer.channel->OnSocketEvent();
+      if (!peer.has_header) {
+        size_t available;
+        const char* bytes = peer.channel->Peek(sizeof(Header), &available);
+        if (available < sizeof(Header)) return false;
+        std::memcpy(&peer.received, bytes, sizeof(Header));
+        peer.channel->Consume(sizeof(Header));
+        if (peer.received.magic != kMagic) return false;
+        if (peer.received.kind == kFarewell) return ReadFarewell(peer);
+        peer.has_header = true;
+        peer.to_receive = peer.received.bytes;
+        peer.to_skip = PaddingOf(peer.to_receive);
+      }
+      size_t left = peer.to_receive + peer.to_skip;
+      size_t bytes = left ? peer.channel->Receive(skipped.data(), std::min(left, skipped.size())) : 0;
+      if (left && !bytes) return false;
+      size_t of_bytes = std::min(bytes, peer.to_receive);
+      peer.to_receive -= of_bytes;
+      peer.to_skip -= bytes - of_bytes;
+      peer.has_header = peer.to_receive + peer.to_skip > 0;
+    }
+  } catch (const PeerLost&) {
+  }
+  return false;
+}
+
+bool Engine::HasUnsent(const Operation* op) const {
+  for (const auto& peer : peers_) {
+    if (peer.sending != nullptr && peer.sends_for == op) return true;
+    for (const auto& item : peer.outgoing) {
+      if (item.first == op) return true;
+    }
+  }
+  return false;
+}
+
+bool Engine::SumUp(Operation* op) {
+  bool moved = false;
+  const size_t width = SizeOf(op->request.dtype);
+  const char* inputs[1024];
+  std::vector<const char*> many;
+  const char** in = inputs;
+  if (size_ > 1024) {
+    many.resize(static_cast<size_t>(size_));
+    in = many.data();
+  }
+  if (op->sends_first && op->ready < op->sum_bytes && HasUnsent(op)) return false;
+  while (op->ready < op->sum_bytes) {
+    size_t bytes = std::min(op->sum_bytes - op->ready, kStep);
+    for (int rank = 0; rank < size_ && bytes >= width; ++rank) {
+      if (rank == rank_) {
+        in[rank] = op->own + op->ready;
+        continue;
+      }
+      Peer& peer = peers_[rank];
+      Incoming& part = *op->Find(rank, 0);
+      size_t available = 0;
+      if (!part.spilled.empty()) {
+        size_t position = op->ready - part.spilled_from;
+        available = part.spilled.size() - position;
+        in[rank] = part.spilled.data() + position;
+      } else if (peer.has_header && peer.receiving == &part && peer.to_receive && !peer.is_gone) {
+        try {
+          in[rank] = peer.channel->Peek(width, &available);
+        } catch (const PeerLost& error) {
+          Lose(rank, error.what());
+          return true;
+        }
+        available = std::min(available, peer.to_receive);
+      }
+      bytes = std::min(bytes, available);
+    }
+    bytes -= bytes % width;
+    if (!bytes) break;
+    Sum(op->request.dtype, in, size_, op->sum + op->ready, bytes / width);
+    op->ready += bytes;
+    moved = true;
+    for (int rank = 0; rank < size_; ++rank) {
+      if (rank == rank_) continue;
+      Incoming& part = *op->Find(rank, 0);
+      if (part.spilled.empty()) {
+        peers_[rank].channel->Consume(bytes);
+        peers_[rank].to_receive -= bytes;
+        part.received += bytes;
+      } else if (op->ready - part.spilled_from == part.spilled.size()) {
+        part.spilled = {};
+      }
+    }
+  }
+  if (op->ready == op->sum_bytes) {
+    op->sum = nullptr;
+    Count(op);
+    moved = true;
+  }
+  return moved;
+}
+
+// If one stream begins with summands of an operation and another stream with those of another operation, each of them
+// may wait for the other: the summands are then taken out of the streams.
+bool Engine::SpillOne() {
+  Operation* first = nullptr;
+  bool is_crossed = false;
+  for (const auto& peer : peers_) {
+    if (!peer.has_header || peer.receiving == nullptr || !peer.receiving->is_summand || !peer.to_receive) continue;
+    if (first == nullptr) first = peer.receives_for;
+    is_crossed |= peer.receives_for != first;
+  }
+  if (!is_crossed) return false;
+  bool moved = false;
+  for (int rank = 0; rank < size_; ++rank) {
+    Peer& peer = peers_[rank];
+    if (!peer.has_header || peer.receiving == nullptr || !peer.receiving->is_summand || !peer.to_receive) continue;
+    Incoming& part = *peer.receiving;
+    if (part.spilled.empty()) part.spilled_from = part.received;
+    const size_t width = SizeOf(peer.receives_for->request.dtype);
+    size_t bytes = 0;
+    try {
+      const char* from = peer.channel->Peek(width, &bytes);
+      // Whole elements: a part of one could not be summed, and would be in the way of the rest.
+      bytes = std::min(bytes, peer.to_receive);
+      bytes -= bytes % width;
+      part.spilled.insert(part.spilled.end(), from, from + bytes);
+      peer.channel->Consume(bytes);
+    } catch (const PeerLost& error) {
+      Lose(rank, error.what());
+      return true;
+    }
+    part.received += bytes;
+    peer.to_receive -= bytes;
+    moved |= bytes > 0;
+  }
+  return moved;
+}
+
+void Engine::Count(Operation* op) {
+  if (--op->unfinished == 0) has_complete_ = true;
+}
+
+bool Engine::CompleteFinished() {
+  if (!has_complete_) return false;
+  has_complete_ = false;
+  std::vector<std::unique_ptr<Operation>> complete;
+  for (auto it = running_.begin(); it != running_.end();) {
+    auto& ops = it->second;
+    for (size_t i = 0; i < ops.size();) {
+      if (ops[i]->unfinished == 0) {
+        complete.push_back(std::move(ops[i]));
+        ops.erase(ops.begin() + static_cast<ptrdiff_t>(i));
+      } else {
+        ++i;
+      }
+    }
+    it = ops.empty() ? running_.erase(it) : std::next(it);
+  }
+  for (auto& op : complete) op->request.done({});
+  return true;
+}
+
+void Engine::CheckDeadlines() {
+  auto now = Clock::now();
+  for (const auto& [tag, ops] : running_) {
+    for (const auto& op : ops) {
+      if (op->deadline > now) continue;
+      std::ostringstream text;
+      text << "expected every rank to take part in " << NameOf(static_cast<uint8_t>(op->request.kind)) << " within "
+           << op->request.timeout_seconds << " s, waited for ";
+      const char* separator = "";
+      for (int rank = 0; rank < size_; ++rank) {
+        bool waits = false;
+        for (const auto& part : op->incoming[rank]) waits |= !part.is_complete;
+        for (const auto& part : op->outgoing[rank]) waits |= part.sent < part.bytes && part.ready == nullptr;
+        if (!waits) continue;
+        text << separator << names_[rank];
+        separator = ", ";
+      }
+      return Fail(Code::kDeadlineExceeded, text.str());
+    }
+  }
+}
+
+void Engine::Lose(int rank, const std::string& why) {
+  peers_[rank].is_gone = true;
+  // A rank may end as soon as its own part is done.
+  if (!Needs(rank)) return;
+  // A rank that ends because of another one says so.
+  if (FindFarewell(peers_[rank])) return;
+  Fail(Code::kUnavailable, "lost " + names_[rank] + ": " + why);
+}
+
+bool Engine::Needs(int rank) const {
+  if (!peers_[rank].outgoing.empty() || peers_[rank].sending != nullptr) return true;
+  for (const auto& item : running_) {
+    for (const auto& op : item.second) {
+      for (const auto& part : op->incoming[rank]) {
+        if (!part.is_complete) return true;
+      }
+    }
+  }
+  return false;
+}
+
+void Engine::Fail(Code code, const std::string& message) {
+  if (failing_.code != Code::kOk) return;
+  failing_ = {code, message};
+  farewell_until_ = Clock::now() + kFarewellTime;
+  for (auto& peer : peers_) {
+    if (!peer.is_gone && peer.channel) {
+      peer.farewell = (std::string(1, static_cast<char>(code)) + message).substr(0, kLongestFarewell);
+    }
+  }
+}
+
+void Engine::FailAll() {
+  std::vector<Request> requests;
+  Status failure = failing_;
+  if (failure.code == Code::kOk) failure = {Code::kAborted, "the communicator has been closed"};
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    failure_ = failure;
+    is_running_ = false;
+    requests.swap(requests_);
+  }
+  for (auto& peer : peers_) peer.channel.reset();
+  sums_.clear();
+  auto running = std::move(running_);
+  running_.clear();
+  for (auto& item : running) {
+    for (auto& op : item.second) op->request.done(failure);
+  }
+  for (auto& request : requests) request.done(failure);
+}
+
+void Engine::Sleep() {
+  int milliseconds = 1000;
+  auto now = Clock::now();
+  auto within = [&](Clock::time_point when) {
+    auto left = std::chrono::duration_cast<std::chrono::milliseconds>(when - now).count() + 1;
+    milliseconds = static_cast<int>(std::clamp<long long>(left, 0, milliseconds));
+  };
+  for (const auto& item : running_) {
+    for (const auto& op : item.second) within(op->deadline);
+  }
+  if (failing_.code != Code::kOk) within(farewell_until_);
+  is_asleep_.store(true);
+  bool sleeps = true;
+  for (auto& peer : peers_) {
+    if (peer.channel && !peer.is_gone) sleeps &= peer.channel->PrepareToSleep(peer.is_blocked);
+  }
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    sleeps &= requests_.empty() && abort_.code == Code::kOk;
+  }
+  epoll_event found[64];
+  int count = epoll_wait(events_.get(), found, 64, sleeps ? milliseconds : 0);
+  is_asleep_.store(false);
+  for (auto& peer : peers_) {
+    if (peer.channel) peer.channel->WakeUp();
+  }
+  for (int i = 0; i < count; ++i) {
+    int rank = static_cast<int>(found[i].data.u32);
+    if (rank < size_ && peers_[rank].channel) peers_[rank].channel->OnSocketEvent();
+  }
+}
+
+}  // namespace tfdist

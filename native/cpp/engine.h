@@ -1,0 +1,134 @@
+// Runs the collective operations of one rank on one thread.
+#pragma once
+
+#include <atomic>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "channel.h"
+#include "file_descriptor.h"
+#include "operation.h"
+
+namespace tfdist {
+
+// Begins each fragment of a message. Headers and fragments are multiples of 64 bytes, so that elements are aligned.
+struct alignas(64) Header {
+  uint32_t magic;
+  uint8_t kind;
+  uint8_t phase;
+  uint16_t reserved;
+  int32_t dtype;
+  uint32_t round;
+  uint64_t elements;
+  uint64_t tag;
+  uint64_t offset;
+  uint64_t bytes;
+};
+static_assert(sizeof(Header) == 64);
+
+// The connections of a rank to all others.
+struct Mesh {
+  int rank;
+  // By rank; null for the own rank.
+  std::vector<std::unique_ptr<Channel>> channels;
+  // Written to by other processes of this host to wake the thread.
+  FileDescriptor wake;
+};
+
+class Engine {
+ public:
+  // Args:
+  //   mesh: its connections.
+  //   names: of the ranks, for messages.
+  Engine(Mesh mesh, std::vector<std::string> names);
+  // Ends the connections. Operations that are not complete end with an error.
+  ~Engine();
+
+  // Starts an operation; any thread may call this, at any time. The operations of the same tag are told apart by their
+  // order, which is the same on all ranks.
+  __attribute__((visibility("default"))) void Start(Request request);
+
+  // Ends all operations with an error, also those of the other ranks, which receive the message.
+  void Abort(Code code, const std::string& message);
+
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+  // Bytes that this rank has sent, headers included.
+  uint64_t bytes_sent() const { return bytes_sent_.load(std::memory_order_relaxed); }
+
+ private:
+  struct Peer {
+    std::unique_ptr<Channel> channel;
+    // Messages in the order of their operations.
+    std::deque<std::pair<Operation*, Outgoing*>> outgoing;
+    // The fragment that is being sent.
+    Header header;
+    size_t header_sent = sizeof(Header);
+    const char* from = nullptr;
+    size_t left = 0, padding = 0;
+    Outgoing* sending = nullptr;
+    Operation* sends_for = nullptr;
+    std::string farewell;
+    // The fragment that is being received.
+    Operation* receives_for = nullptr;
+    Incoming* receiving = nullptr;
+    size_t to_receive = 0, to_skip = 0;
+    bool has_header = false;
+    Header received;
+    bool is_blocked = false;
+    bool is_gone = false;
+    bool is_told = false;
+  };
+
+  void Run();
+  void TakeRequests();
+  bool SendTo(Peer& peer);
+  bool NextFragment(Peer& peer);
+  bool ReceiveFrom(int rank);
+  bool ReadHeader(int rank);
+  bool SumUp(Operation* op);
+  bool SpillOne();
+  void CheckDeadlines();
+  bool HasUnsent(const Operation* op) const;
+  Operation* Find(int rank, const Header& header) const;
+  void CheckMatch(int rank, const Header& header, const Operation* op);
+  void Count(Operation* op);
+  void Lose(int rank, const std::string& why);
+  bool Needs(int rank) const;
+  bool ReadFarewell(Peer& peer);
+  bool FindFarewell(Peer& peer);
+  bool Part(Peer& peer);
+  bool CompleteFinished();
+  void Fail(Code code, const std::string& message);
+  void FailAll();
+  void Sleep();
+
+  const int rank_, size_;
+  const std::vector<std::string> names_;
+  std::vector<Peer> peers_;
+  FileDescriptor wake_, events_;
+
+  std::mutex mutex_;
+  std::vector<Request> requests_;       // guarded by mutex_
+  Status abort_;                        // guarded by mutex_
+  bool is_ending_ = false;              // guarded by mutex_
+  bool is_running_ = true;              // guarded by mutex_
+  Status failure_;                      // guarded by mutex_
+  std::atomic<bool> is_asleep_{false};  // whether Start has to write to wake_
+
+  std::unordered_map<uint64_t, std::vector<std::unique_ptr<Operation>>> running_;  // by tag
+  std::unordered_map<uint64_t, uint32_t> rounds_;  // number of operations of a tag so far; see RoundKey in engine.cc
+  std::vector<Operation*> sums_;
+  bool has_complete_ = false;
+  Status failing_;
+  Clock::time_point farewell_until_;
+  std::atomic<uint64_t> bytes_sent_{0};
+  std::thread thread_;
+};
+
+}  // namespace tfdist

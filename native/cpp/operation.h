@@ -1,0 +1,104 @@
+// A collective operation of one rank: which bytes go to whom, and what becomes of the bytes that come.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "sum.h"
+
+namespace tfdist {
+
+enum class Kind : uint8_t { kAllReduce = 1, kReduceScatter, kAllGather, kBroadcast, kSend, kReceive };
+
+enum class Code { kOk = 0, kInvalidArgument = 3, kDeadlineExceeded = 4, kAborted = 10, kUnavailable = 14 };
+
+struct Status {
+  Code code = Code::kOk;
+  std::string message;
+};
+
+using Clock = std::chrono::steady_clock;
+
+// What a rank asks for. All ranks ask for the same, with the same tag.
+struct Request {
+  Kind kind;
+  DType dtype;
+  // Elements of `in`; for kBroadcast and kReceive of `out`.
+  size_t elements;
+  // Both stay valid until `done` is called. `out` may be `in` for kAllReduce and kBroadcast.
+  const char* in;
+  char* out;
+  // The rank that sends, for kBroadcast; the other rank, for kSend and kReceive.
+  int peer = 0;
+  uint64_t tag;
+  double timeout_seconds;
+  // Called once, on the thread of the engine.
+  std::function<void(const Status&)> done;
+};
+
+// Bytes for one peer. They are sent in the order in which they are in memory.
+struct Outgoing {
+  int phase;
+  const char* from;
+  size_t bytes;
+  // How many of the bytes are there already; null if all are.
+  const size_t* ready = nullptr;
+  size_t sent = 0;
+};
+
+// Bytes from one peer: summands, or bytes that are copied.
+struct Incoming {
+  int phase;
+  bool is_summand;
+  char* to;
+  size_t bytes;
+  // Whether these bytes are the part that this rank passes on.
+  bool is_own = false;
+  size_t received = 0;
+  bool is_complete = false;
+  // Summands that had to be taken out of the channel early.
+  std::vector<char> spilled = {};
+  size_t spilled_from = 0;
+};
+
+struct Operation {
+  Request request;
+  // Which operation of its tag it is.
+  uint32_t round = 0;
+  Clock::time_point deadline;
+  // By peer.
+  std::vector<std::vector<Outgoing>> outgoing;
+  std::vector<std::vector<Incoming>> incoming;
+  // The part that this rank sums: its own summands, and where the sums go; null if it sums nothing.
+  const char* own = nullptr;
+  char* sum = nullptr;
+  size_t sum_bytes = 0;
+  // Whether summing overwrites what this rank sends, so that it has to send first.
+  bool sends_first = false;
+  // Bytes of the part that this rank sums, or passes on, which are there.
+  size_t ready = 0;
+  // Messages that are not sent, not received, and the sum if it is not complete.
+  int unfinished = 0;
+
+  Incoming* Find(int peer, int phase) {
+    for (auto& part : incoming[peer]) {
+      if (part.phase == phase) return &part;
+    }
+    return nullptr;
+  }
+};
+
+// The first and the last element of the part of an array that a rank sums.
+struct Part {
+  size_t begin, end;
+};
+Part PartOf(size_t elements, int rank, int size);
+
+// Returns the operation of a request, with its messages.
+std::unique_ptr<Operation> Plan(Request request, int rank, int size);
+
+}  // namespace tfdist

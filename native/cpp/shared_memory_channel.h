@@ -1,0 +1,56 @@
+// A channel through memory that two processes of one host share.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "channel.h"
+#include "file_descriptor.h"
+
+namespace tfdist {
+
+// Bytes on the way in one direction. The numbers only grow; a position in the ring is a number modulo its size.
+struct Ring {
+  alignas(64) std::atomic<uint64_t> written;
+  alignas(64) std::atomic<uint64_t> taken;
+  // Whether the thread that reads, or that waits for room, sleeps and has to be woken.
+  alignas(64) std::atomic<uint32_t> reader_sleeps;
+  alignas(64) std::atomic<uint32_t> writer_sleeps;
+};
+
+// Size of a file of shared memory with one ring in each direction.
+size_t SharedMemorySize();
+
+class SharedMemoryChannel : public Channel {
+ public:
+  // Args:
+  //   socket: a connected socket between the two processes; it only shows that the other process is alive.
+  //   memory: a file of SharedMemorySize() bytes, of zeros at first.
+  //   is_first: whether this end writes to the first ring.
+  //   wake_peer: an eventfd that wakes the thread of the other end.
+  SharedMemoryChannel(FileDescriptor socket, FileDescriptor memory, bool is_first, FileDescriptor wake_peer);
+  ~SharedMemoryChannel() override;
+
+  size_t Send(const iovec* parts, int count) override;
+  const char* Peek(size_t least, size_t* available) override;
+  void Consume(size_t bytes) override;
+  size_t Receive(char* to, size_t bytes) override;
+  bool PrepareToSleep(bool is_blocked) override;
+  void WakeUp() override;
+  int Socket() const override { return socket_.get(); }
+  void OnSocketEvent() override;
+  void FinishSending() override;
+  std::string Name() const override { return "shared memory"; }
+
+ private:
+  void Wake(std::atomic<uint32_t>& sleeps);
+
+  FileDescriptor socket_, wake_peer_;
+  char* mapped_;
+  Ring *out_, *in_;
+  char *out_data_, *in_data_;
+  uint64_t written_ = 0, taken_ = 0, seen_written_ = 0, seen_taken_ = 0;
+  bool is_lost_ = false;
+};
+
+}  // namespace tfdist

@@ -1,0 +1,94 @@
+#include "tcp_channel.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+namespace tfdist {
+namespace {
+
+constexpr size_t kBuffer = 256 << 10;
+
+std::string Lost(const char* call) {
+  return std::string(call) + ": " + std::strerror(errno);
+}
+
+}  // namespace
+
+TcpChannel::TcpChannel(FileDescriptor socket) : socket_(std::move(socket)), buffer_(new char[kBuffer]) {
+  int yes = 1;
+  setsockopt(socket_.get(), IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
+}
+
+size_t TcpChannel::Send(const iovec* parts, int count) {
+  size_t sent = 0;
+  if (!is_writable_) return 0;
+  msghdr message{};
+  message.msg_iov = const_cast<iovec*>(parts);
+  message.msg_iovlen = count;
+  ssize_t result = sendmsg(socket_.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+  if (result >= 0) {
+    sent = static_cast<size_t>(result);
+    size_t asked = 0;
+    for (int i = 0; i < count; ++i) asked += parts[i].iov_len;
+    // A socket that takes only a part has no more room.
+    is_writable_ = sent == asked;
+  } else if (errno == EAGAIN || errno == EINTR || errno == ENOBUFS) {
+    is_writable_ = errno == EINTR;
+  } else {
+    throw PeerLost(Lost("sending failed"));
+  }
+  return sent;
+}
+
+void TcpChannel::FinishSending() { shutdown(socket_.get(), SHUT_WR); }
+
+size_t TcpChannel::ReceiveParts(iovec* parts, int count) {
+  if (!is_readable_) return 0;
+  msghdr message{};
+  message.msg_iov = parts;
+  message.msg_iovlen = count;
+  ssize_t result = recvmsg(socket_.get(), &message, MSG_DONTWAIT);
+  if (result > 0) return static_cast<size_t>(result);
+  if (result == 0) throw PeerLost("its connection ended");
+  if (errno == EAGAIN || errno == EINTR) {
+    is_readable_ = errno == EINTR;
+    return 0;
+  }
+  throw PeerLost(Lost("receiving failed"));
+}
+
+const char* TcpChannel::Peek(size_t least, size_t* available) {
+  if (end_ - begin_ < least) {
+    if (begin_ > 0) {
+      std::memmove(buffer_.get(), buffer_.get() + begin_, end_ - begin_);
+      end_ -= begin_;
+      begin_ = 0;
+    }
+    iovec part{buffer_.get() + end_, kBuffer - end_};
+    end_ += ReceiveParts(&part, 1);
+  }
+  *available = end_ - begin_;
+  return buffer_.get() + begin_;
+}
+
+size_t TcpChannel::Receive(char* to, size_t bytes) {
+  size_t done = std::min(bytes, end_ - begin_);
+  std::memcpy(to, buffer_.get() + begin_, done);
+  begin_ += done;
+  if (done == bytes) return done;
+  // The buffer is empty: what follows the wanted bytes goes there with the same call.
+  begin_ = end_ = 0;
+  iovec parts[2] = {{to + done, bytes - done}, {buffer_.get(), kBuffer}};
+  size_t received = ReceiveParts(parts, 2);
+  size_t wanted = std::min(received, bytes - done);
+  end_ = received - wanted;
+  return done + wanted;
+}
+
+}  // namespace tfdist

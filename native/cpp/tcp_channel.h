@@ -1,0 +1,38 @@
+// A channel through a TCP connection to a rank on another host.
+#pragma once
+
+#include <memory>
+
+#include "channel.h"
+#include "file_descriptor.h"
+
+namespace tfdist {
+
+class TcpChannel : public Channel {
+ public:
+  // socket: a connected socket, after its handshake.
+  explicit TcpChannel(FileDescriptor socket);
+
+  size_t Send(const iovec* parts, int count) override;
+  const char* Peek(size_t least, size_t* available) override;
+  void Consume(size_t bytes) override { begin_ += bytes; }
+  size_t Receive(char* to, size_t bytes) override;
+  // Bytes that are there and were not read belong to an operation that has to wait; new ones come with an event.
+  bool PrepareToSleep(bool) override { return true; }
+  void WakeUp() override {}
+  int Socket() const override { return socket_.get(); }
+  void OnSocketEvent() override { is_readable_ = is_writable_ = true; }
+  void FinishSending() override;
+  std::string Name() const override { return "tcp"; }
+
+ private:
+  size_t ReceiveParts(iovec* parts, int count);
+
+  FileDescriptor socket_;
+  std::unique_ptr<char[]> buffer_;
+  size_t begin_ = 0, end_ = 0;
+  // Events of the socket are edge-triggered: it is ready until a call says that it is not.
+  bool is_readable_ = true, is_writable_ = true;
+};
+
+}  // namespace tfdist

@@ -1,0 +1,237 @@
+// Two operations for TensorFlow: TfdistStart starts a collective operation and ends at once, TfdistWait has its result.
+//
+// TfdistStart is stateful, so that no optimisation drops it or merges two of them, and so that a function starts all of
+// them in one order. TfdistWait is asynchronous: it blocks no thread of TensorFlow.
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "buffers.h"
+#include "communicators.h"
+#include "engine.h"
+#include "tensorflow_c.h"
+
+namespace tfdist {
+namespace {
+
+constexpr int kInt64 = 9;
+// Results that no TfdistWait has asked for, after a step that failed, are dropped when so many later ones have started.
+constexpr int64_t kForgotten = 4096;
+
+// What TensorFlow calls an asynchronous kernel with is the address of a std::function on its stack, which is gone when
+// the kernel returns: the function is copied.
+using Done = std::function<void()>;
+
+struct StatusDeleter {
+  void operator()(TF_Status* status) const { TF_DeleteStatus(status); }
+};
+using StatusOwner = std::unique_ptr<TF_Status, StatusDeleter>;
+
+struct TensorDeleter {
+  void operator()(TF_Tensor* tensor) const { TF_DeleteTensor(tensor); }
+};
+using TensorOwner = std::unique_ptr<TF_Tensor, TensorDeleter>;
+
+void FailKernel(TF_OpKernelContext* context, int code, const std::string& message) {
+  StatusOwner status(TF_NewStatus());
+  TF_SetStatus(status.get(), code, message.c_str());
+  TF_OpKernelContext_Failure(context, status.get());
+}
+
+// A collective operation between its TfdistStart and its TfdistWait.
+struct Pending {
+  TensorOwner in, out;
+  bool is_complete = false;
+  Status status;
+  TF_OpKernelContext* waiting = nullptr;
+  Done done;
+};
+
+std::mutex mutex;
+// Never destroyed: threads of TensorFlow may use it until the process ends.
+auto& pending = *new std::map<int64_t, std::shared_ptr<Pending>>;
+int64_t next = 1;
+
+void Deliver(const std::shared_ptr<Pending>& item) {
+  if (item->status.code == Code::kOk) {
+    StatusOwner status(TF_NewStatus());
+    TF_SetOutput(item->waiting, 0, item->out.get(), status.get());
+    if (TF_GetCode(status.get())) TF_OpKernelContext_Failure(item->waiting, status.get());
+  } else {
+    // TensorFlow replaces UNAVAILABLE by INTERNAL unless an operation is registered as one of communication, which its C
+    // API cannot do.
+    Code code = item->status.code == Code::kUnavailable ? Code::kAborted : item->status.code;
+    FailKernel(item->waiting, static_cast<int>(code), item->status.message);
+  }
+  item->in.reset();
+  item->out.reset();
+  item->done();
+}
+
+void Complete(const std::shared_ptr<Pending>& item, const Status& status) {
+  {
+    std::lock_guard<std::mutex> lock(mutex);
+    item->is_complete = true;
+    item->status = status;
+    if (item->waiting == nullptr) return;
+  }
+  Deliver(item);
+}
+
+struct StartKernel {
+  int64_t communicator, kind, peer, group, ranks;
+  float timeout_seconds;
+};
+
+void* NewStart(TF_OpKernelConstruction* construction) {
+  auto kernel = std::make_unique<StartKernel>();
+  StatusOwner status(TF_NewStatus());
+  const std::pair<const char*, int64_t*> attributes[] = {{"communicator", &kernel->communicator},
+                                                         {"kind", &kernel->kind},
+                                                         {"peer", &kernel->peer},
+                                                         {"group", &kernel->group},
+                                                         {"ranks", &kernel->ranks}};
+  for (auto [name, value] : attributes) {
+    TF_OpKernelConstruction_GetAttrInt64(construction, name, value, status.get());
+    if (TF_GetCode(status.get())) TF_OpKernelConstruction_Failure(construction, status.get());
+  }
+  TF_OpKernelConstruction_GetAttrFloat(construction, "timeout_seconds", &kernel->timeout_seconds, status.get());
+  if (TF_GetCode(status.get())) TF_OpKernelConstruction_Failure(construction, status.get());
+  return kernel.release();
+}
+
+void RunStart(void* opaque, TF_OpKernelContext* context) {
+  const auto* kernel = static_cast<StartKernel*>(opaque);
+  StatusOwner status(TF_NewStatus());
+  TF_Tensor *value = nullptr, *key = nullptr;
+  TF_GetInput(context, 0, &value, status.get());
+  auto item = std::make_shared<Pending>();
+  item->in.reset(value);
+  if (!TF_GetCode(status.get())) TF_GetInput(context, 1, &key, status.get());
+  TensorOwner owned_key(key);
+  int64_t number = 0;
+  TensorOwner handle(TF_GetCode(status.get())
+                         ? nullptr
+                         : TF_AllocateOutput(context, 0, kInt64, nullptr, 0, sizeof number, status.get()));
+  if (TF_GetCode(status.get())) return TF_OpKernelContext_Failure(context, status.get());
+  auto engine = FindCommunicator(kernel->communicator);
+  if (!engine) return FailKernel(context, static_cast<int>(Code::kAborted), "the communicator has been closed");
+
+  Request request;
+  request.kind = static_cast<Kind>(kernel->kind);
+  request.dtype = static_cast<DType>(TF_TensorType(value));
+  request.elements = static_cast<size_t>(TF_TensorElementCount(value));
+  std::vector<int64_t> shape;
+  for (int i = 0; i < TF_NumDims(value); ++i) shape.push_back(TF_Dim(value, i));
+  size_t bytes = TF_TensorByteSize(value);
+  if (request.kind == Kind::kAllGather) {
+    shape[0] *= kernel->ranks;
+    bytes *= static_cast<size_t>(kernel->ranks);
+  }
+  void* buffer = TakeBuffer(bytes);
+  auto give = [](void* data, size_t, void* size) { GiveBuffer(data, reinterpret_cast<size_t>(size)); };
+  item->out.reset(TF_NewTensor(TF_TensorType(value), shape.data(), static_cast<int>(shape.size()), buffer, bytes, give,
+                               reinterpret_cast<void*>(bytes)));
+  request.in = static_cast<const char*>(TF_TensorData(value));
+  request.out = static_cast<char*>(buffer);
+  request.peer = static_cast<int>(kernel->peer);
+  request.tag = static_cast<uint64_t>(kernel->group) << 32 |
+                static_cast<uint32_t>(*static_cast<const int32_t*>(TF_TensorData(key)));
+  request.timeout_seconds = kernel->timeout_seconds;
+  request.done = [item](const Status& result) { Complete(item, result); };
+  {
+    std::lock_guard<std::mutex> lock(mutex);
+    number = next++;
+    pending[number] = item;
+    auto oldest = pending.begin();
+    if (oldest->first < number - kForgotten && oldest->second->is_complete) pending.erase(oldest);
+  }
+  *static_cast<int64_t*>(TF_TensorData(handle.get())) = number;
+  engine->Start(std::move(request));
+}
+
+void* NewWait(TF_OpKernelConstruction*) { return nullptr; }
+
+void RunWait(void*, TF_OpKernelContext* context, TF_AsyncOpKernelDoneCallback* callback) {
+  Done done = *reinterpret_cast<Done*>(callback);
+  StatusOwner status(TF_NewStatus());
+  TF_Tensor* handle = nullptr;
+  TF_GetInput(context, 0, &handle, status.get());
+  if (TF_GetCode(status.get())) {
+    TF_OpKernelContext_Failure(context, status.get());
+    return done();
+  }
+  int64_t number = *static_cast<const int64_t*>(TF_TensorData(handle));
+  TF_DeleteTensor(handle);
+  std::shared_ptr<Pending> item;
+  bool is_complete = false;
+  {
+    std::lock_guard<std::mutex> lock(mutex);
+    auto found = pending.find(number);
+    if (found != pending.end()) {
+      item = found->second;
+      pending.erase(found);
+      item->waiting = context;
+      item->done = done;
+      is_complete = item->is_complete;
+    }
+  }
+  if (!item) {
+    FailKernel(context, static_cast<int>(Code::kInvalidArgument), "expected a TfdistStart for each TfdistWait");
+    return done();
+  }
+  if (is_complete) Deliver(item);
+}
+
+void DeleteStart(void* kernel) { delete static_cast<StartKernel*>(kernel); }
+void DeleteWait(void*) {}
+
+void HasUnknownShape(TF_ShapeInferenceContext* context, TF_Status* status) {
+  TF_ShapeInferenceContextSetUnknownShape(context, status);
+}
+
+const char* Register() {
+  if (const char* missing = FindTensorFlow()) return missing;
+  StatusOwner status(TF_NewStatus());
+  const char* types =
+      "T: {float, double, half, bfloat16, int8, int16, int32, int64, uint8, uint16, uint32, uint64}";
+  TF_OpDefinitionBuilder* start = TF_NewOpDefinitionBuilder("TfdistStart");
+  for (const char* attribute : {types, "communicator: int", "kind: int", "peer: int = 0", "group: int = 0",
+                                "ranks: int = 1", "timeout_seconds: float = 1e9"}) {
+    TF_OpDefinitionBuilderAddAttr(start, attribute);
+  }
+  TF_OpDefinitionBuilderAddInput(start, "value: T");
+  TF_OpDefinitionBuilderAddInput(start, "key: int32");
+  TF_OpDefinitionBuilderAddOutput(start, "operation: int64");
+  TF_OpDefinitionBuilderSetIsStateful(start, true);
+  TF_OpDefinitionBuilderSetShapeInferenceFunction(start, HasUnknownShape);
+  TF_RegisterOpDefinition(start, status.get());
+  if (TF_GetCode(status.get())) return "TF_RegisterOpDefinition";
+  TF_OpDefinitionBuilder* wait = TF_NewOpDefinitionBuilder("TfdistWait");
+  TF_OpDefinitionBuilderAddAttr(wait, types);
+  TF_OpDefinitionBuilderAddInput(wait, "operation: int64");
+  TF_OpDefinitionBuilderAddOutput(wait, "value: T");
+  TF_OpDefinitionBuilderSetShapeInferenceFunction(wait, HasUnknownShape);
+  TF_RegisterOpDefinition(wait, status.get());
+  if (TF_GetCode(status.get())) return "TF_RegisterOpDefinition";
+  TF_RegisterKernelBuilder("TfdistStart", TF_NewKernelBuilder("TfdistStart", "CPU", NewStart, RunStart, DeleteStart),
+                           status.get());
+  TF_RegisterKernelBuilder("TfdistWait", TF_NewAsyncKernelBuilder("TfdistWait", "CPU", NewWait, RunWait, DeleteWait),
+                           status.get());
+  return TF_GetCode(status.get()) ? "TF_RegisterKernelBuilder" : nullptr;
+}
+
+const char* const missing = Register();
+
+}  // namespace
+}  // namespace tfdist
+
+// The name of the function of TensorFlow that is missing; null if the operations are registered.
+extern "C" __attribute__((visibility("default"))) const char* tfdist_missing_of_tensorflow() {
+  return tfdist::missing;
+}

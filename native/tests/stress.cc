@@ -1,0 +1,326 @@
+// Random operations of many ranks, each compared with what one thread computes; ranks that are killed.
+//
+//   stress threads SUMS RANKS SEED [tcp]   all ranks in one process, for ThreadSanitizer
+//   stress kill TIMES RANKS SEED [tcp]     each time one of several processes is killed at a random moment
+//
+// Every rank draws the same operations from the seed, and starts up to eight of them at a time, in an order of its own.
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "../cpp/engine.h"
+#include "../cpp/mesh.h"
+
+using namespace tfdist;
+
+namespace {
+
+const DType kTypes[] = {DType::kFloat32, DType::kFloat64, DType::kInt32,   DType::kInt64,    DType::kInt8,   DType::kUint8,
+                        DType::kInt16,   DType::kUint16,  DType::kFloat16, DType::kBfloat16, DType::kUint32, DType::kUint64};
+const Kind kKinds[] = {Kind::kAllReduce, Kind::kAllReduce, Kind::kAllReduce, Kind::kReduceScatter, Kind::kAllGather,
+                       Kind::kBroadcast, Kind::kSend};
+
+struct Drawn {
+  Kind kind;
+  DType dtype;
+  size_t elements;
+  int from, to;
+  bool in_place;
+};
+
+Drawn Draw(std::mt19937_64& random, int ranks) {
+  Drawn drawn;
+  drawn.kind = kKinds[random() % 7];
+  drawn.dtype = kTypes[random() % 12];
+  // Sizes of all magnitudes, and 0.
+  size_t bits = random() % 19;
+  drawn.elements = random() % ((size_t{1} << bits) + 1);
+  drawn.from = static_cast<int>(random() % static_cast<unsigned>(ranks));
+  drawn.to = (drawn.from + 1) % ranks;
+  drawn.in_place = random() % 2;
+  return drawn;
+}
+
+// The elements of a rank: small numbers, whose sums are exact in every dtype.
+void Fill(std::vector<char>& bytes, DType dtype, size_t elements, uint64_t seed) {
+  bytes.resize(elements * SizeOf(dtype));
+  for (size_t i = 0; i < elements; ++i) {
+    int value = static_cast<int>((i * 7 + seed * 13) % 11);
+    char* to = bytes.data() + i * SizeOf(dtype);
+    auto put = [&](auto number) { std::memcpy(to, &number, sizeof number); };
+    switch (dtype) {
+      case DType::kFloat32: put(static_cast<float>(value)); break;
+      case DType::kFloat64: put(static_cast<double>(value)); break;
+      case DType::kBfloat16: {
+        float number = static_cast<float>(value);
+        uint32_t word;
+        std::memcpy(&word, &number, 4);
+        put(static_cast<uint16_t>(word >> 16));
+        break;
+      }
+      case DType::kFloat16: {
+        // The halves of 0 to 10.
+        static const uint16_t halves[] = {0, 0x3c00, 0x4000, 0x4200, 0x4400, 0x4500, 0x4600, 0x4700, 0x4800, 0x4880, 0x4900};
+        put(halves[value]);
+        break;
+      }
+      default:
+        switch (SizeOf(dtype)) {
+          case 1: put(static_cast<int8_t>(value)); break;
+          case 2: put(static_cast<int16_t>(value)); break;
+          case 4: put(static_cast<int32_t>(value)); break;
+          default: put(static_cast<int64_t>(value));
+        }
+    }
+  }
+}
+
+struct Waiter {
+  std::mutex mutex;
+  std::condition_variable changed;
+  int running = 0;
+  Status failure;
+  std::vector<std::string> wrong;
+};
+
+struct Job {
+  Drawn drawn;
+  uint64_t number;
+  std::vector<char> in, out, expected;
+};
+
+std::vector<char> SumOf(const Drawn& drawn, uint64_t number, int ranks) {
+  std::vector<std::vector<char>> all(static_cast<size_t>(ranks));
+  std::vector<const char*> pointers;
+  for (int rank = 0; rank < ranks; ++rank) {
+    Fill(all[static_cast<size_t>(rank)], drawn.dtype, drawn.elements, number * 100 + static_cast<uint64_t>(rank));
+    pointers.push_back(all[static_cast<size_t>(rank)].data());
+  }
+  std::vector<char> sum(drawn.elements * SizeOf(drawn.dtype));
+  Sum(drawn.dtype, pointers.data(), ranks, sum.data(), drawn.elements);
+  return sum;
+}
+
+// Starts one operation. Returns false if this rank has no part in it.
+bool StartJob(Engine& engine, const std::shared_ptr<Job>& job, Waiter& waiter) {
+  const Drawn& drawn = job->drawn;
+  const int rank = engine.rank(), ranks = engine.size();
+  const size_t width = SizeOf(drawn.dtype), bytes = drawn.elements * width;
+  Request request;
+  request.kind = drawn.kind;
+  request.dtype = drawn.dtype;
+  request.elements = drawn.elements;
+  request.tag = drawn.kind == Kind::kSend ? 5 : job->number;
+  request.timeout_seconds = 20;
+  auto own = job->number * 100 + static_cast<uint64_t>(rank);
+  switch (drawn.kind) {
+    case Kind::kAllReduce:
+      Fill(job->in, drawn.dtype, drawn.elements, own);
+      job->out.resize(bytes);
+      job->expected = SumOf(drawn, job->number, ranks);
+      break;
+    case Kind::kReduceScatter: {
+      Fill(job->in, drawn.dtype, drawn.elements, own);
+      Part part = PartOf(drawn.elements, rank, ranks);
+      auto sum = SumOf(drawn, job->number, ranks);
+      job->out.resize((part.end - part.begin) * width);
+      job->expected.assign(sum.begin() + static_cast<ptrdiff_t>(part.begin * width),
+                           sum.begin() + static_cast<ptrdiff_t>(part.end * width));
+      break;
+    }
+    case Kind::kAllGather:
+      Fill(job->in, drawn.dtype, drawn.elements, own);
+      job->out.resize(bytes * static_cast<size_t>(ranks));
+      for (int other = 0; other < ranks; ++other) {
+        std::vector<char> part;
+        Fill(part, drawn.dtype, drawn.elements, job->number * 100 + static_cast<uint64_t>(other));
+        job->expected.insert(job->expected.end(), part.begin(), part.end());
+      }
+      break;
+    case Kind::kBroadcast:
+      request.peer = drawn.from;
+      Fill(job->in, drawn.dtype, drawn.elements, own);
+      job->out.resize(bytes);
+      Fill(job->expected, drawn.dtype, drawn.elements, job->number * 100 + static_cast<uint64_t>(drawn.from));
+      break;
+    case Kind::kSend:
+    case Kind::kReceive:
+      if (rank == drawn.from) {
+        request.peer = drawn.to;
+        Fill(job->in, drawn.dtype, drawn.elements, own);
+      } else if (rank == drawn.to) {
+        request.kind = Kind::kReceive;
+        request.peer = drawn.from;
+        job->out.resize(bytes);
+        Fill(job->expected, drawn.dtype, drawn.elements, job->number * 100 + static_cast<uint64_t>(drawn.from));
+      } else {
+        return false;
+      }
+  }
+  bool in_place = drawn.in_place && (drawn.kind == Kind::kAllReduce || drawn.kind == Kind::kBroadcast);
+  if (in_place) job->out = job->in;
+  request.in = in_place ? job->out.data() : job->in.data();
+  request.out = job->out.data();
+  request.done = [job, &waiter](const Status& status) {
+    std::lock_guard<std::mutex> lock(waiter.mutex);
+    if (status.code != Code::kOk) {
+      waiter.failure = status;
+    } else if (job->out != job->expected) {
+      waiter.wrong.push_back("operation " + std::to_string(job->number) + " of kind " +
+                             std::to_string(static_cast<int>(job->drawn.kind)) + ", dtype " +
+                             std::to_string(static_cast<int>(job->drawn.dtype)) + ", " +
+                             std::to_string(job->drawn.elements) + " elements");
+    }
+    --waiter.running;
+    waiter.changed.notify_all();
+  };
+  {
+    std::lock_guard<std::mutex> lock(waiter.mutex);
+    ++waiter.running;
+  }
+  engine.Start(std::move(request));
+  return true;
+}
+
+// Runs operations until there are enough of them, or one fails. Returns the failure.
+Status RunRank(Engine& engine, long operations, uint64_t seed) {
+  std::mt19937_64 random(seed), own(seed * 1000 + static_cast<uint64_t>(engine.rank()));
+  Waiter waiter;
+  for (long done = 0; done < operations;) {
+    std::vector<std::shared_ptr<Job>> jobs;
+    size_t together = 1 + random() % 8;
+    for (size_t i = 0; i < together; ++i) {
+      auto job = std::make_shared<Job>();
+      job->drawn = Draw(random, engine.size());
+      job->number = static_cast<uint64_t>(++done) + 10;
+      jobs.push_back(job);
+    }
+    // Operations of all ranks start in any order. Messages of one pair keep theirs.
+    for (size_t i = jobs.size(); i > 1; --i) {
+      size_t other = own() % i;
+      if (jobs[i - 1]->drawn.kind != Kind::kSend && jobs[other]->drawn.kind != Kind::kSend) std::swap(jobs[i - 1], jobs[other]);
+    }
+    for (auto& job : jobs) StartJob(engine, job, waiter);
+    std::unique_lock<std::mutex> lock(waiter.mutex);
+    waiter.changed.wait(lock, [&] { return waiter.running == 0; });
+    if (waiter.failure.code != Code::kOk) return waiter.failure;
+    if (!waiter.wrong.empty()) {
+      for (auto& text : waiter.wrong) std::fprintf(stderr, "rank %d: wrong: %s\n", engine.rank(), text.c_str());
+      std::exit(3);
+    }
+  }
+  return {};
+}
+
+std::vector<std::string> NamesOf(int ranks) {
+  std::vector<std::string> names;
+  for (int rank = 0; rank < ranks; ++rank) names.push_back("rank " + std::to_string(rank));
+  return names;
+}
+
+int Threads(long operations, int ranks, uint64_t seed, bool shares_memory) {
+  std::vector<std::unique_ptr<Listener>> listeners;
+  std::vector<Address> addresses;
+  for (int rank = 0; rank < ranks; ++rank) {
+    listeners.push_back(std::make_unique<Listener>("127.0.0.1", shares_memory, "stress"));
+    addresses.push_back(listeners.back()->address());
+  }
+  std::vector<std::thread> threads;
+  std::atomic<int> failed{0};
+  for (int rank = 0; rank < ranks; ++rank) {
+    threads.emplace_back([&, rank] {
+      Engine engine(listeners[static_cast<size_t>(rank)]->Connect(rank, addresses, 30), NamesOf(ranks));
+      Status status = RunRank(engine, operations, seed);
+      if (status.code != Code::kOk) {
+        std::fprintf(stderr, "rank %d: %s\n", rank, status.message.c_str());
+        ++failed;
+      }
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  std::printf("%ld operations, %d ranks, %s: %s\n", operations, ranks, shares_memory ? "shared memory" : "tcp",
+              failed ? "failed" : "right");
+  return failed ? 1 : 0;
+}
+
+// One process for each rank; the parent kills one of them, and each other one has to name it in time.
+int Kill(long times, int ranks, uint64_t seed, bool shares_memory) {
+  std::mt19937_64 random(seed);
+  for (long time = 0; time < times; ++time) {
+    std::vector<std::unique_ptr<Listener>> listeners;
+    std::vector<Address> addresses;
+    for (int rank = 0; rank < ranks; ++rank) {
+      listeners.push_back(std::make_unique<Listener>("127.0.0.1", shares_memory, "stress"));
+      addresses.push_back(listeners.back()->address());
+    }
+    int victim = static_cast<int>(random() % static_cast<unsigned>(ranks));
+    std::string name = "rank " + std::to_string(victim);
+    int ready[2];
+    if (pipe(ready)) return 2;
+    std::vector<pid_t> children;
+    for (int rank = 0; rank < ranks; ++rank) {
+      pid_t child = fork();
+      if (child == 0) {
+        auto listener = std::move(listeners[static_cast<size_t>(rank)]);
+        listeners.clear();
+        Engine engine(listener->Connect(rank, addresses, 30), NamesOf(ranks));
+        if (write(ready[1], "r", 1) != 1) std::_Exit(2);
+        Status status = RunRank(engine, 1L << 40, seed + static_cast<uint64_t>(time));
+        bool is_named = status.code == Code::kUnavailable && status.message.find("lost " + name + ":") == 0;
+        if (!is_named) std::fprintf(stderr, "rank %d: expected that %s is named, received '%s'\n", rank, name.c_str(), status.message.c_str());
+        std::_Exit(is_named ? 0 : 4);
+      }
+      children.push_back(child);
+    }
+    listeners.clear();
+    char byte;
+    for (int rank = 0; rank < ranks; ++rank) {
+      if (read(ready[0], &byte, 1) != 1) return 2;
+    }
+    close(ready[0]);
+    close(ready[1]);
+    usleep(static_cast<useconds_t>(random() % 60000));
+    kill(children[static_cast<size_t>(victim)], SIGKILL);
+    auto killed = Clock::now();
+    for (int rank = 0; rank < ranks; ++rank) {
+      int status;
+      waitpid(children[static_cast<size_t>(rank)], &status, 0);
+      double seconds = std::chrono::duration<double>(Clock::now() - killed).count();
+      if (rank == victim) continue;
+      if (status != 0 || seconds > 10) {
+        std::fprintf(stderr, "time %ld: rank %d ended with %d after %.2f s\n", time, rank, status, seconds);
+        for (pid_t child : children) kill(child, SIGKILL);
+        return 1;
+      }
+    }
+  }
+  std::printf("%ld ranks of %d killed, %s: each named by all others\n", times, ranks, shares_memory ? "shared memory" : "tcp");
+  return 0;
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  if (count < 5) {
+    std::fprintf(stderr, "stress threads|kill NUMBER RANKS SEED [tcp]\n");
+    return 2;
+  }
+  long number = std::atol(arguments[2]);
+  int ranks = std::atoi(arguments[3]);
+  uint64_t seed = std::strtoull(arguments[4], nullptr, 10);
+  bool shares_memory = count < 6 || std::strcmp(arguments[5], "tcp") != 0;
+  if (std::strcmp(arguments[1], "kill") == 0) return Kill(number, ranks, seed, shares_memory);
+  return Threads(number, ranks, seed, shares_memory);
+}

@@ -1,0 +1,44 @@
+"""Random operations of many ranks are right, and ranks that are killed are named: native/tests/stress.cc."""
+
+from __future__ import annotations
+
+import subprocess
+
+import pytest
+
+from tests.native import build
+
+FULL = pytest.mark.full
+
+
+def stress(sanitizer: str, *words: str) -> str:
+    program = build.stress(sanitizer)
+    ended = subprocess.run([str(program), *words], capture_output=True, text=True, timeout=3600)
+    print(ended.stdout, ended.stderr)
+    assert ended.returncode == 0
+    assert ended.stderr == ""
+    return ended.stdout
+
+
+@pytest.mark.parametrize("channel", ["shared memory", "tcp"])
+@pytest.mark.parametrize(
+    ("sanitizer", "number"),
+    [
+        ("", 1000),
+        pytest.param("", 100_000, marks=FULL),
+        pytest.param("address", 100_000, marks=FULL),
+        pytest.param("thread", 100_000, marks=FULL),
+    ],
+)
+def test_random_operations_in_any_order_are_right(sanitizer, number, channel):
+    words = ["threads", str(number), "3", "1", *(["tcp"] if channel == "tcp" else [])]
+    assert stress(sanitizer, *words) == f"{number} operations, 3 ranks, {channel}: right\n"
+
+
+@pytest.mark.parametrize("channel", ["shared memory", "tcp"])
+@pytest.mark.parametrize(
+    ("sanitizer", "number"), [("", 10), pytest.param("", 200, marks=FULL), pytest.param("address", 200, marks=FULL)]
+)
+def test_a_killed_rank_is_named_by_all_others(sanitizer, number, channel):
+    words = ["kill", str(number), "4", "2", *(["tcp"] if channel == "tcp" else [])]
+    assert stress(sanitizer, *words) == f"{number} ranks of 4 killed, {channel}: each named by all others\n"

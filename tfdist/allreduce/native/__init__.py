@@ -1,0 +1,1 @@
+"""The native transport: sums over workers through shared memory and TCP, by the package tfdist-native."""

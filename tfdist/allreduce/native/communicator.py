@@ -1,0 +1,87 @@
+"""Listener and Communicator: the connections of one replica with all others, outside of TensorFlow."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+
+from tfdist.allreduce.native.library import library
+
+_TEXT_BYTES = 4096
+
+
+class Listener:
+    """Waits for the other ranks, on a port that the system chooses.
+
+    Args:
+        host: numeric address to listen on; 0.0.0.0 for all addresses of this host.
+        shares_memory: whether ranks of the same host use shared memory.
+        run_id: the same on all ranks, and not known to other programs, so that they cannot join.
+
+    Raises:
+        OSError: if the address cannot be listened on.
+    """
+
+    def __init__(self, host: str, *, shares_memory: bool, run_id: str) -> None:
+        error = ctypes.create_string_buffer(_TEXT_BYTES)
+        handle = library().tfdist_listen(host.encode(), int(shares_memory), run_id.encode(), error, _TEXT_BYTES)
+        if not handle:
+            raise OSError(f"the native transport cannot listen on {host}: {error.value.decode()}")
+        text = ctypes.create_string_buffer(_TEXT_BYTES)
+        library().tfdist_address(handle, text, _TEXT_BYTES)
+        self._handle = handle
+        _, _, port, machine, local = text.value.decode().split(" ")
+        self.port, self.machine, self.local = int(port), machine, local
+
+    def connect(self, rank: int, addresses: Sequence[str], *, timeout_seconds: float) -> Communicator:
+        """Connects with all other ranks; a listener connects once.
+
+        Args:
+            rank: the own rank.
+            addresses: of each rank: NAME HOST PORT MACHINE SOCKET, with a numeric host.
+            timeout_seconds: how long to wait for the others.
+
+        Raises:
+            TimeoutError: if other ranks do not answer in time; the message names them.
+        """
+        error = ctypes.create_string_buffer(_TEXT_BYTES)
+        handle, self._handle = self._handle, None
+        number = library().tfdist_connect(
+            handle, rank, "\n".join(addresses).encode(), timeout_seconds, error, _TEXT_BYTES
+        )
+        if not number:
+            raise TimeoutError(error.value.decode())
+        return Communicator(number, rank=rank, size=len(addresses))
+
+
+class Communicator:
+    """The connections of one rank; operations of TensorFlow refer to them by their number.
+
+    Attributes:
+        number: which connections of this process they are.
+        rank: the own rank.
+        size: the number of ranks.
+    """
+
+    def __init__(self, number: int, *, rank: int, size: int) -> None:
+        self.number = number
+        self.rank = rank
+        self.size = size
+
+    @property
+    def bytes_sent(self) -> int:
+        """How many bytes this rank has sent, headers included."""
+        return int(library().tfdist_bytes_sent(self.number))
+
+    def abort(self, code: int, message: str) -> None:
+        """Ends all operations, on all ranks, with an error.
+
+        Args:
+            code: of the error, such as tf.errors.DEADLINE_EXCEEDED.
+            message: of the error.
+        """
+        library().tfdist_abort(self.number, code, message.encode())
+
+    def close(self) -> None:
+        """Ends the connections. Operations that are not complete fail on all ranks."""
+        library().tfdist_close(self.number)

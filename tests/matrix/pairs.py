@@ -13,6 +13,8 @@ KERASES = ("3.8", "3.9", "3.10", "3.11", "3.12", "3.13", "3.14", "3.15")
 _OLDEST_KERAS = {"2.20": "3.10", "2.21": "3.12"}
 # What the core and the canaries import, beside TensorFlow and Keras.
 _OF_TESTS = ("pytest", "hypothesis", "pytest-xdist")
+# TensorFlow 2.21 no longer depends on it, and a canary writes logs for it.
+_OF_TRAINING = ("tensorboard",)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,7 +63,13 @@ def others() -> list[str]:
     """Returns what tfdist and its tests need beside TensorFlow and Keras, as pyproject.toml has it."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     own = [line for line in project["dependencies"] if name_of(line) not in ("tensorflow", "keras")]
-    return own + [line for line in project["optional-dependencies"]["test"] if name_of(line) in _OF_TESTS]
+    extras = project["optional-dependencies"]
+    return own + [
+        line
+        for extra, names in (("test", _OF_TESTS), ("train", _OF_TRAINING))
+        for line in extras[extra]
+        if name_of(line) in names
+    ]
 
 
 def name_of(requirement: str) -> str:

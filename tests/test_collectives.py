@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import sys
+from pathlib import Path
 
 import pytest
 
-from tfdist.collectives import all_gather
+import tfdist
+from tests.processes import launch
+from tfdist.collectives import all_gather, all_reduce, barrier, broadcast
 
 PROGRAM = """
 import contextlib, json, sys
@@ -73,3 +78,69 @@ def test_a_scalar_is_refused():
     message = r"expected a tensor with rows for all_gather, received a scalar; add an axis\."
     with pytest.raises(ValueError, match=message):
         all_gather(1.0)
+
+
+NUMBERS = {"float64", "float32", "float16", "bfloat16"}
+
+
+def expected_in_step() -> dict[str, list]:
+    """Returns the results of each of four replicas, whose numbers are 0 to 3."""
+
+    def numbers(dtype: str, *values: int) -> list:
+        return [repr(float(value)) for value in values] if dtype in NUMBERS else list(values)
+
+    expected = {
+        "sum": ["6.0", "12.0"],
+        "mean": ["1.5"],
+        "gathered": ["0.0", "1.0", "1.0", "2.0", "2.0", "2.0", "3.0", "3.0", "3.0", "3.0"],
+        "broadcast": ["-0.0", "inf", "3.0"],
+        "booleans": [True],
+        "replicas": [4],
+    }
+    for dtype in (*NUMBERS, "int32", "int64"):
+        expected[dtype] = numbers(dtype, 6, 12)
+        expected[f"broadcast {dtype}"] = numbers(dtype, 1, 3)
+    return expected
+
+
+EXPECTED_OUTSIDE = {
+    "sum": ["3.0", "4.0"],
+    "mean": ["0.5"],
+    "gathered": [5, 6, 6],
+    "broadcast": ["1.5", "-0.0"],
+    "workers": 2,
+}
+
+
+def check_collectives(text: str) -> None:
+    """Fails unless each of two workers with two replicas has printed what the collectives have to return."""
+    found = [json.loads(line.partition("RESULT ")[2]) for line in text.splitlines() if "RESULT " in line]
+    assert len(found) == 2
+    for one in found:
+        assert one["replicas"] == [expected_in_step()] * 2
+        assert one["outside"] == EXPECTED_OUTSIDE
+
+
+def test_collectives_work_in_a_step_and_outside_of_one(tmp_path):
+    program = Path(__file__).with_name("collectives_program.py")
+    command = ["--workers", "2", "--", sys.executable, str(program), "tensorflow"]
+    ended = launch(*command, cwd=tmp_path, deadline_seconds=120.0)
+    assert ended.code == 0
+    check_collectives(ended.text)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_one_worker_gets_what_it_gives(workers):
+    strategy = contextlib.nullcontext() if not workers else tfdist.create_strategy("one_device").scope()
+    with strategy:
+        assert all_reduce([1.5, 2.0]).numpy().tolist() == [1.5, 2.0]
+        assert all_gather([1, 2]).numpy().tolist() == [1, 2]
+        assert broadcast(True).numpy().tolist() is True
+        assert int(barrier()) == 1
+
+
+def test_unknown_operations_and_roots_are_refused():
+    with pytest.raises(ValueError, match=r"expected op to be 'sum' or 'mean', received 'max'\."):
+        all_reduce(1.0, "max")
+    with pytest.raises(ValueError, match=r"expected root to be from 0 to 0, received 1\."):
+        broadcast(1.0, root=1)

@@ -1,7 +1,8 @@
 // Two operations for TensorFlow: TfdistStart starts a collective operation and ends at once, TfdistWait has its result.
 //
-// TfdistStart is stateful, so that no optimisation drops it or merges two of them, and so that a function starts all of
-// them in one order. TfdistWait is asynchronous: it blocks no thread of TensorFlow.
+// TfdistStart is stateful, so that no optimisation drops it or merges two of them. Its token is a variable of the replica:
+// a function starts the operations of a replica in one order, and those of other replicas independently of them.
+// TfdistWait is asynchronous: it blocks no thread of TensorFlow.
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -207,6 +208,7 @@ const char* Register() {
   }
   TF_OpDefinitionBuilderAddInput(start, "value: T");
   TF_OpDefinitionBuilderAddInput(start, "key: int32");
+  TF_OpDefinitionBuilderAddInput(start, "token: resource");
   TF_OpDefinitionBuilderAddOutput(start, "operation: int64");
   TF_OpDefinitionBuilderSetIsStateful(start, true);
   TF_OpDefinitionBuilderSetShapeInferenceFunction(start, HasUnknownShape);

@@ -60,6 +60,7 @@ class NativeLauncher(CollectiveReplicaLauncher):
         started = operations().tfdist_start(
             value=value,
             key=key,
+            token=self._get_ordering_token(),
             communicator=self.communicator.number,
             kind=kind,
             group=self._group_key,

@@ -69,7 +69,8 @@ def test_the_bounds_are_the_releases_that_tfdist_knows_and_that_the_matrix_tests
     assert {pair.tensorflow for pair in PAIRS} == tensorflow - {"2.15"} == between(*tested.KERAS["tf_keras"])
     assert {pair.keras for pair in PAIRS} - {"tf_keras"} == keras - {"2.15"}
     # TensorFlow 2.20 needs Keras 3.10 or later, and TensorFlow 2.21 needs Keras 3.12 or later.
-    missing = {(t, k) for t in tensorflow - {"2.15"} for k in keras - {"2.15"}} - {(p.tensorflow, p.keras) for p in PAIRS}
+    every = set(itertools.product(tensorflow - {"2.15"}, keras - {"2.15"}))
+    missing = every - {(pair.tensorflow, pair.keras) for pair in PAIRS}
     assert missing == {("2.20", k) for k in ("3.8", "3.9")} | {("2.21", k) for k in ("3.8", "3.9", "3.10", "3.11")}
 
 

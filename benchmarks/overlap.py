@@ -14,6 +14,7 @@ time. The second part compares DistributedOptimizer without options with the bar
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import statistics
 import sys
 import tempfile
@@ -36,12 +37,20 @@ def seconds(contender: Contender, data: Path, arguments: argparse.Namespace, *, 
         return run(contender, sys.executable, machines, data, *options)[-1]["seconds"]
 
 
+def with_native(contender: Contender) -> Contender:
+    """Returns a contender that sends with tfdist-native."""
+    if contender is ALONE:
+        return contender
+    return dataclasses.replace(contender, method=contender.method.replace("tfdist", "tfdist native"))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--layers", type=int, nargs="+", default=[1024] * 6, help="widths of the hidden layers")
     parser.add_argument("--batch", type=int, default=3072, help="global batch size of both workers")
     parser.add_argument("--steps", type=int, default=20, help="number of timed steps in a run")
     parser.add_argument("--runs", type=int, default=5, help="number of runs of which the median is taken")
+    parser.add_argument("--native", action="store_true", help="send with tfdist-native instead of TensorFlow")
     arguments = parser.parse_args()
     cases = {
         "no all-reduce": (ALONE, None),
@@ -50,6 +59,8 @@ def main() -> None:
         "DistributedOptimizer, unshaped": (PACKS, None),
         "bare optimizer, unshaped": (BARE, None),
     }
+    if arguments.native:
+        cases = {name: (with_native(contender), rate) for name, (contender, rate) in cases.items()}
     times: dict[str, list[float]] = {name: [] for name in cases}
     with tempfile.TemporaryDirectory() as folder:
         data = Path(folder) / "data.npz"

@@ -56,6 +56,7 @@ class Contender:
 CONTENDERS = {
     "TensorFlow": Contender(program="keras_worker.py", method="stock"),
     "tfdist": Contender(program="keras_worker.py", method="tfdist"),
+    "tfdist, native": Contender(program="keras_worker.py", method="tfdist native"),
     "tfdist, fp16": Contender(program="keras_worker.py", method="tfdist fp16", compressed=True),
     "tfdist, topk:0.01": Contender(program="keras_worker.py", method="tfdist topk:0.01", compressed=True),
     "tfdist, threshold:0.001": Contender(program="keras_worker.py", method="tfdist threshold:0.001", compressed=True),

@@ -11,6 +11,9 @@ from common import parse_arguments, run
 arguments = parse_arguments()
 addresses = arguments.addresses.split(",")
 kind, _, method = arguments.method.partition(" ")
+# "tfdist" sends with TensorFlow, also where tfdist-native is installed, and "tfdist native ..." with tfdist-native.
+transport = "native" if method.split(" ")[0] == "native" else "tensorflow"
+method = method.removeprefix("native").strip()
 if method == "alone":
     # The rank trains on its own rows in a cluster of one worker, so that there is no all-reduce.
     addresses, task = [addresses[arguments.rank]], {"type": "worker", "index": 0}
@@ -25,7 +28,8 @@ if kind == "stock":
 else:
     import tfdist
 
-    strategy = tfdist.create_strategy("multi_worker_mirrored")
+    all_reduce = None if method == "alone" else tfdist.AllReduceOptions(transport=transport)
+    strategy = tfdist.create_strategy("multi_worker_mirrored", all_reduce=all_reduce)
     import tensorflow as tf
 
 from network import Data, build  # noqa: E402  The module makes tensors, which must not exist before the strategy.

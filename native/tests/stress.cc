@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -258,6 +259,7 @@ int Threads(long operations, int ranks, uint64_t seed, bool shares_memory) {
 // One process for each rank; the parent kills one of them, and each other one has to name it in time.
 int Kill(long times, int ranks, uint64_t seed, bool shares_memory) {
   std::mt19937_64 random(seed);
+  double latest = 0;
   for (long time = 0; time < times; ++time) {
     std::vector<std::unique_ptr<Listener>> listeners;
     std::vector<Address> addresses;
@@ -299,6 +301,7 @@ int Kill(long times, int ranks, uint64_t seed, bool shares_memory) {
       waitpid(children[static_cast<size_t>(rank)], &status, 0);
       double seconds = std::chrono::duration<double>(Clock::now() - killed).count();
       if (rank == victim) continue;
+      latest = std::max(latest, seconds);
       if (status != 0 || seconds > 10) {
         std::fprintf(stderr, "time %ld: rank %d ended with %d after %.2f s\n", time, rank, status, seconds);
         for (pid_t child : children) kill(child, SIGKILL);
@@ -306,7 +309,8 @@ int Kill(long times, int ranks, uint64_t seed, bool shares_memory) {
       }
     }
   }
-  std::printf("%ld ranks of %d killed, %s: each named by all others\n", times, ranks, shares_memory ? "shared memory" : "tcp");
+  std::printf("%ld ranks of %d killed, %s: each named by all others, within %.3f s\n", times, ranks,
+              shares_memory ? "shared memory" : "tcp", latest);
   return 0;
 }
 

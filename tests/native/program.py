@@ -1,6 +1,7 @@
 """Trains on several workers: python program.py FOLDER WORD... Each worker writes what it has trained into the folder.
 
-Words: a transport (auto, tensorflow, native); "devices:2"; "distributed" for DistributedOptimizer, "compression:NAME";
+Words: a transport (auto, tensorflow, native); "mirrored" for one process; "devices:2"; "distributed" for
+DistributedOptimizer, "compression:NAME";
 "kill" or "sleep": what worker 1 does in the middle; "without": worker 1 has no tfdist-native.
 """
 
@@ -63,7 +64,7 @@ def main():
         options = tfdist.AllReduceOptions(
             transport=transport,
             compression=value("compression"),
-            bytes_per_pack=4096,
+            bytes_per_pack=None if "mirrored" in WORDS else 4096,
             timeout_seconds=5 if "sleep" in WORDS else None,
         )
         strategy = tfdist.create_strategy(

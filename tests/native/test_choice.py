@@ -48,6 +48,19 @@ def test_an_unknown_transport_is_refused():
         tfdist.AllReduceOptions(transport="gloo")
 
 
-def test_native_is_refused_within_one_process(four_cpus):
-    with pytest.raises(ValueError, match="received 'native', which works across workers; use it with multi_worker"):
-        tfdist.create_strategy("mirrored", devices=2, all_reduce=tfdist.AllReduceOptions(transport="native"))
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"devices": 2}, "by the strategy mirrored, received: tfdist-native is not installed; leave"),
+        (
+            {"devices": 2, "algorithm": "hierarchical_copy"},
+            "mirrored, received 0 GPUs and 'hierarchical_copy'",
+        ),
+    ],
+)
+def test_native_is_refused_where_a_mirrored_strategy_cannot_use_it(options, message, four_cpus):
+    devices = options.pop("devices")
+    with pytest.raises(ValueError, match=message):
+        tfdist.create_strategy(
+            "mirrored", devices=devices, all_reduce=tfdist.AllReduceOptions(transport="native", **options)
+        )

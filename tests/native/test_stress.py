@@ -41,4 +41,4 @@ def test_random_operations_in_any_order_are_right(sanitizer, number, channel):
 )
 def test_a_killed_rank_is_named_by_all_others(sanitizer, number, channel):
     words = ["kill", str(number), "4", "2", *(["tcp"] if channel == "tcp" else [])]
-    assert stress(sanitizer, *words) == f"{number} ranks of 4 killed, {channel}: each named by all others\n"
+    assert stress(sanitizer, *words).startswith(f"{number} ranks of 4 killed, {channel}: each named by all others, ")

@@ -115,7 +115,20 @@ def unexpected_launchers(strategy: tf.distribute.Strategy) -> str:
         strategy: a MultiWorkerMirroredStrategy.
     """
     operations = getattr(strategy.extended, "_cross_device_ops", None)
-    stock = getattr(operations, "_launchers", None)
+    return why_unexpected(getattr(operations, "_launchers", None))
+
+
+def why_unexpected(stock: Any) -> str:
+    """Returns how launchers differ from those that Streams can copy; "" if they do not.
+
+    Args:
+        stock: the launchers of a CollectiveAllReduce.
+
+    Example:
+        >>> from tfdist.allreduce.streams import why_unexpected
+        >>> why_unexpected(None)
+        'CollectiveAllReduce has no list of launchers'
+    """
     if not isinstance(stock, list) or not stock:
         return "CollectiveAllReduce has no list of launchers"
     kind = type(stock[0])

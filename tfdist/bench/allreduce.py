@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from tfdist._suggestions import Parser
 from tfdist.allreduce.compression import COMPRESSIONS, compression_from_name
-from tfdist.allreduce.options import ALGORITHMS, AllReduceOptions
+from tfdist.allreduce.options import ALGORITHMS, TRANSPORTS, AllReduceOptions
 from tfdist.bench.allreduce_report import Results, report
 from tfdist.bench.extra import require
 from tfdist.bench.sizes import size_from_text
@@ -64,6 +64,12 @@ def parser() -> argparse.ArgumentParser:
         help="all-reduce algorithm of the strategy; in one process it may be repeated (default: auto across workers, "
         "in one process every algorithm that this machine can run)",
     )
+    result.add_argument(
+        "--transport",
+        choices=TRANSPORTS,
+        default="auto",
+        help="what carries the sums between workers (default: %(default)s)",
+    )
     result.add_argument("--devices", type=int, default=2, help="number of devices in one process (default: 2)")
     result.add_argument("--runs", type=int, default=5, help="number of runs of which the median is taken (default: 5)")
     result.add_argument(
@@ -110,7 +116,11 @@ def _make_benches(parser: argparse.ArgumentParser, arguments: argparse.Namespace
     try:
         return [
             Bench(
-                create_strategy(name, all_reduce=AllReduceOptions(algorithm=algorithm), **options),
+                create_strategy(
+                    name,
+                    all_reduce=AllReduceOptions(algorithm=algorithm, transport=arguments.transport),
+                    **options,
+                ),
                 algorithm=algorithm,
                 addresses=addresses,
             )

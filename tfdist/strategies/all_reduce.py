@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tfdist.allreduce import AllReduceOptions
 from tfdist.allreduce.deadline import SumDeadline
-from tfdist.allreduce.native.install import install
+from tfdist.allreduce.native.install import install, install_within_process
 from tfdist.allreduce.native.library import is_installed
 from tfdist.allreduce.options import DEFAULT_TIMEOUT_SECONDS
 from tfdist.allreduce.options_of import remember_all_reduce
@@ -34,10 +34,10 @@ def cross_device_ops(options: AllReduceOptions | None, *, num_gpus: int) -> Any:
     _refuse(
         "mirrored", options, ("bytes_per_pack", "timeout_seconds"), "only a reduction across workers uses this option"
     )
-    if options.transport == "native":
+    if options.transport == "native" and (num_gpus or options.algorithm not in ("auto", "ring")):
         raise ValueError(
-            "expected all_reduce.transport='auto' or 'tensorflow' for the strategy mirrored, received 'native', which "
-            "works across workers; use it with multi_worker_mirrored."
+            "expected several CPUs and all_reduce.algorithm='auto' for all_reduce.transport='native' of the strategy "
+            f"mirrored, received {num_gpus} GPUs and {options.algorithm!r}; leave the transport out."
         )
     packs = {} if options.num_packs is None else {"num_packs": options.num_packs}
     if options.algorithm == "nccl":
@@ -110,10 +110,19 @@ def with_all_reduce(
 
     Raises:
         RuntimeError: if the native transport was asked for, and a worker cannot use it.
+        ValueError: if the native transport was asked for, and a mirrored strategy cannot use it.
     """
     if strategy.num_replicas_in_sync > 1 and isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
         warn_unless_streams(strategy)
     if num_workers == 1:
+        transport = options.transport if options else "auto"
+        if isinstance(strategy, tf.distribute.MirroredStrategy) and transport != "tensorflow":
+            why = install_within_process(strategy)
+            if why and transport == "native":
+                raise ValueError(
+                    f"expected the native transport to be usable by the strategy mirrored, received: {why}; leave "
+                    "all_reduce.transport out."
+                )
         return remember_all_reduce(strategy, options)
     seconds = (options and options.timeout_seconds) or DEFAULT_TIMEOUT_SECONDS
     options = dataclasses.replace(options or AllReduceOptions(), timeout_seconds=seconds)
@@ -158,7 +167,9 @@ def described_by_transport(line: str, strategy: str, options: AllReduceOptions |
         'all-reduce: auto chose ring'
     """
     transport = options.transport if options else "auto"
-    if strategy != "multi_worker_mirrored" or not line.endswith("ring") or transport == "tensorflow":
+    if strategy not in ("mirrored", "multi_worker_mirrored") or not line.endswith("ring") or transport == "tensorflow":
+        return line
+    if strategy == "mirrored" and not is_installed():
         return line
     if transport == "native" or is_installed():
         return f"{line.removesuffix('ring')}tfdist-native"

@@ -1,9 +1,11 @@
-"""Gives a multi-worker strategy the native transport, if all workers have it."""
+"""Gives a strategy the native transport: a multi-worker strategy, if all workers have it, or a mirrored one on CPUs."""
 
 from __future__ import annotations
 
 import concurrent.futures
+import secrets
 import socket
+import weakref
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,7 +15,7 @@ from tfdist._log import get_logger
 from tfdist.allreduce.native.communicator import Communicator, Listener
 from tfdist.allreduce.native.library import why_missing
 from tfdist.allreduce.native.rendezvous import Rendezvous
-from tfdist.allreduce.streams import unexpected_launchers
+from tfdist.allreduce.streams import unexpected_launchers, why_unexpected
 
 _LONGEST_SECONDS = 60.0
 
@@ -70,16 +72,52 @@ def install(strategy: tf.distribute.MultiWorkerMirroredStrategy, *, asked: str, 
         if is_on_some:
             get_logger().info("gradients are sent by TensorFlow: %s", why)
         return why
+    _replace_launchers(strategy, extended._cross_device_ops, communicators)
+    return ""
+
+
+def install_within_process(strategy: tf.distribute.MirroredStrategy) -> str:
+    """Replaces the launchers of a mirrored strategy on several CPUs, whose replicas then use shared memory.
+
+    Args:
+        strategy: a strategy of one process.
+
+    Returns:
+        Why the strategy has not got the transport; "" if it has.
+    """
+    extended = strategy.extended
+    devices = extended.worker_devices
+    operations = extended._collective_ops
+    if extended._cross_device_ops is not None and extended._cross_device_ops is not operations:
+        return "another algorithm than the ring was asked for"
+    if len(devices) == 1 or not all("CPU" in device.upper() for device in devices):
+        return "the replicas are not on several CPUs"
+    why = why_missing() or why_unexpected(getattr(operations, "_launchers", None))
+    if why:
+        return why
+    run_id = secrets.token_hex(32)
+    listeners = [Listener("127.0.0.1", shares_memory=True, run_id=run_id) for _ in devices]
+    addresses = [
+        f"replica_{number} 127.0.0.1 {one.port} {one.machine} {one.local}" for number, one in enumerate(listeners)
+    ]
+    communicators = _connect(listeners, addresses, first=0, timeout_seconds=_LONGEST_SECONDS)
+    _replace_launchers(strategy, operations, communicators)
+    return ""
+
+
+def _replace_launchers(
+    strategy: tf.distribute.Strategy, operations: Any, communicators: Sequence[Communicator]
+) -> None:
     from tfdist.allreduce.native.launcher import NativeLauncher
 
-    operations = extended._cross_device_ops
     operations._launchers = [
         NativeLauncher(stock, communicator)
         for stock, communicator in zip(operations._launchers, communicators, strict=True)
     ]
-    strategy._tfdist_communicators = communicators
-    get_logger().debug("the native transport connects %d replicas", workers * replicas)
-    return ""
+    strategy._tfdist_communicators = tuple(communicators)
+    for communicator in communicators:
+        # A notebook makes many strategies in one process; each communicator has a thread.
+        weakref.finalize(strategy, communicator.close)
 
 
 def _why_not(strategy: tf.distribute.Strategy) -> str:

@@ -1,0 +1,50 @@
+"""What the programs that sum arrays have in common: which sizes, how often, and the result."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+DEADLINE_SECONDS = 60.0
+
+
+def wait_for(path: Path) -> bytes:
+    """Returns the content of a file that another rank writes."""
+    until = time.monotonic() + DEADLINE_SECONDS
+    while not path.exists():
+        if time.monotonic() > until:
+            raise TimeoutError(f"expected {path}")
+        time.sleep(0.005)
+    return path.read_bytes()
+
+
+def measure(rank: int, ranks: int, sizes: Sequence[str], make: Callable[[int], tuple[Callable[[], Any], Any]]) -> None:
+    """Prints the median time of a sum of each size, on rank 0.
+
+    Args:
+        rank: the own rank.
+        ranks: the number of ranks.
+        sizes: bytes of the arrays of float32, as texts.
+        make: takes a number of elements; returns what sums arrays of ones, and what returns the last sum.
+    """
+    times = {}
+    for text in sizes:
+        size = int(text)
+        step, result = make(size // 4)
+        step()
+        assert float(result()[0]) == float(result()[-1]) == ranks
+        runs = max(7, min(1000, 300_000_000 // max(size, 100_000)))
+        for _ in range(runs // 5):
+            step()
+        taken = []
+        for _ in range(runs):
+            begin = time.perf_counter()
+            step()
+            taken.append(time.perf_counter() - begin)
+        times[text] = statistics.median(taken)
+    if rank == 0:
+        print("RESULT", json.dumps(times), flush=True)

@@ -1,7 +1,7 @@
 """Compares sums of float32 over the ranks of one machine: tfdist-native, TensorFlow, and torch and Horovod with Gloo.
 
     pip install '.[cpu,native]'
-    python benchmarks/transports.py --torch PYTHON --horovod PYTHON --write docs/benchmarks/native.md
+    python benchmarks/transports.py --torch PYTHON --horovod PYTHON
 
 PYTHON is the interpreter of an environment with torch, or with Horovod 0.28.1 built with Gloo for TensorFlow 2.15.1.
 All contenders take turns in each run; the figures are medians of the runs' medians. One thread computes in each rank.
@@ -126,13 +126,11 @@ def main() -> None:
     parser.add_argument("--size", type=int, action="append", help="bytes of an array; may be repeated")
     parser.add_argument("--runs", type=int, default=5, help="number of runs of which the medians are taken")
     parser.add_argument("--only", help="part of the names of the contenders")
-    parser.add_argument("--write", type=Path, help="document whose tables to write")
     arguments = parser.parse_args()
     pythons = {"own": sys.executable, "torch": arguments.torch, "horovod": arguments.horovod}
     contenders = {
         name: one for name, one in CONTENDERS.items() if pythons[one.python] and (arguments.only or "") in name
     }
-    tables = []
     for ranks in arguments.ranks or [2, 4]:
         found: dict[str, list[dict[str, float]]] = {name: [] for name in contenders}
         for _ in range(arguments.runs):
@@ -144,13 +142,7 @@ def main() -> None:
             name: {size: statistics.median(run[size] for run in runs) for size in runs[0]}
             for name, runs in found.items()
         }
-        tables.append(table(ranks, medians))
-        print(tables[-1], flush=True)
-    if arguments.write:
-        begin, end = "<!-- transports: begin -->", "<!-- transports: end -->"
-        text = arguments.write.read_text()
-        before, after = text[: text.index(begin) + len(begin)], text[text.index(end) :]
-        arguments.write.write_text("\n".join([before, "\n\n".join(tables), after]))
+        print(table(ranks, medians), flush=True)
 
 
 if __name__ == "__main__":

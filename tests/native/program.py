@@ -67,9 +67,8 @@ def main():
             bytes_per_pack=None if "mirrored" in WORDS else 4096,
             timeout_seconds=5 if "sleep" in WORDS else None,
         )
-        strategy = tfdist.create_strategy(
-            "multi_worker_mirrored", devices=int(value("devices") or 1), all_reduce=options
-        )
+        name = "mirrored" if "mirrored" in WORDS else "multi_worker_mirrored"
+        strategy = tfdist.create_strategy(name, devices=int(value("devices") or 1), all_reduce=options)
     keras.utils.set_random_seed(1)
     rng = np.random.default_rng(0)
     tokens, features = rng.integers(0, 50, (90, 6)), rng.normal(size=(90, 5))

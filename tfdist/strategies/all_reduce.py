@@ -116,7 +116,8 @@ def with_all_reduce(
         warn_unless_streams(strategy)
     if num_workers == 1:
         transport = options.transport if options else "auto"
-        if isinstance(strategy, tf.distribute.MirroredStrategy) and transport != "tensorflow":
+        is_wanted = transport == "native" or (transport == "auto" and is_installed())
+        if is_wanted and isinstance(strategy, tf.distribute.MirroredStrategy):
             why = install_within_process(strategy)
             if why and transport == "native":
                 raise ValueError(

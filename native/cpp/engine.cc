@@ -26,6 +26,8 @@ constexpr size_t kAlignment = 64;
 // How long to tell the other ranks about a failure.
 constexpr auto kFarewellTime = std::chrono::milliseconds(300);
 constexpr size_t kLongestFarewell = 1000;
+// A tag that was not used for so many other tags is not used again.
+constexpr size_t kTags = 1 << 16;
 const char kZeros[kAlignment] = {};
 
 size_t PaddingOf(size_t bytes) { return (kAlignment - bytes % kAlignment) % kAlignment; }
@@ -180,7 +182,7 @@ void Engine::TakeRequests() {
   for (auto& request : requests) {
     auto op = Plan(std::move(request), rank_, size_);
     const Request& asked = op->request;
-    op->round = rounds_[RoundKey(asked)]++;
+    op->round = NextRound(RoundKey(asked));
     op->deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(
                                       std::chrono::duration<double>(std::min(asked.timeout_seconds, 1e9)));
     for (int peer = 0; peer < size_; ++peer) {
@@ -196,6 +198,20 @@ void Engine::TakeRequests() {
   for (int rank = 0; rank < size_; ++rank) {
     if (peers_[rank].is_gone) return Lose(rank, "its connection ended");
   }
+}
+
+uint32_t Engine::NextRound(uint64_t key) {
+  auto [found, is_new] = rounds_.try_emplace(key);
+  if (is_new) {
+    found->second.place = used_.insert(used_.end(), key);
+    if (used_.size() > kTags) {
+      rounds_.erase(used_.front());
+      used_.pop_front();
+    }
+  } else {
+    used_.splice(used_.end(), used_, found->second.place);
+  }
+  return found->second.number++;
 }
 
 bool Engine::NextFragment(Peer& peer) {

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <deque>
+#include <list>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -87,6 +88,7 @@ class Engine {
 
   void Run();
   void TakeRequests();
+  uint32_t NextRound(uint64_t key);
   bool SendTo(Peer& peer);
   bool NextFragment(Peer& peer);
   bool ReceiveFrom(int rank);
@@ -122,7 +124,14 @@ class Engine {
   std::atomic<bool> is_asleep_{false};  // whether Start has to write to wake_
 
   std::unordered_map<uint64_t, std::vector<std::unique_ptr<Operation>>> running_;  // by tag
-  std::unordered_map<uint64_t, uint32_t> rounds_;  // number of operations of a tag so far; see RoundKey in engine.cc
+  // How many operations of a tag have started; of the tags that were used last, since TensorFlow makes new ones for each
+  // step.
+  struct Rounds {
+    uint32_t number = 0;
+    std::list<uint64_t>::iterator place;
+  };
+  std::unordered_map<uint64_t, Rounds> rounds_;  // see RoundKey in engine.cc
+  std::list<uint64_t> used_;                     // keys of rounds_, the one that was used last at the end
   std::vector<Operation*> sums_;
   bool has_complete_ = false;
   Status failing_;

@@ -51,7 +51,7 @@ def test_an_unknown_transport_is_refused():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"devices": 2}, "by the strategy mirrored, received: tfdist-native is not installed; leave"),
+        ({"devices": 2}, "within one process, received: tfdist-native is not installed; leave"),
         (
             {"devices": 2, "algorithm": "hierarchical_copy"},
             "mirrored, received 0 GPUs and 'hierarchical_copy'",

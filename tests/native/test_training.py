@@ -31,6 +31,7 @@ def one_device(tmp_path_factory: pytest.TempPathFactory) -> dict:
         (("auto", "distributed"), 2),
         (("native", "mirrored", "devices:2"), 1),
         pytest.param(("native", "mirrored", "devices:4", "distributed"), 1, marks=FULL),
+        pytest.param(("native", "devices:2"), 1, marks=FULL),
         pytest.param(("native", "distributed", "devices:2"), 2, marks=FULL),
         pytest.param(("native", "distributed"), 3, marks=FULL),
     ],

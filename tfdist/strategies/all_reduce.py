@@ -116,12 +116,11 @@ def with_all_reduce(
         warn_unless_streams(strategy)
     if num_workers == 1:
         transport = options.transport if options else "auto"
-        is_wanted = transport == "native" or (transport == "auto" and is_installed())
-        if is_wanted and isinstance(strategy, tf.distribute.MirroredStrategy):
+        if transport == "native" or (transport == "auto" and is_installed()):
             why = install_within_process(strategy)
             if why and transport == "native":
                 raise ValueError(
-                    f"expected the native transport to be usable by the strategy mirrored, received: {why}; leave "
+                    f"expected the native transport to be usable within one process, received: {why}; leave "
                     "all_reduce.transport out."
                 )
         return remember_all_reduce(strategy, options)

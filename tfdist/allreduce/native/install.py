@@ -76,21 +76,23 @@ def install(strategy: tf.distribute.MultiWorkerMirroredStrategy, *, asked: str, 
     return ""
 
 
-def install_within_process(strategy: tf.distribute.MirroredStrategy) -> str:
-    """Replaces the launchers of a mirrored strategy on several CPUs, whose replicas then use shared memory.
+def install_within_process(strategy: tf.distribute.Strategy) -> str:
+    """Replaces the launchers of a strategy of one process on several CPUs, whose replicas then use shared memory.
 
     Args:
-        strategy: a strategy of one process.
+        strategy: mirrored, or multi-worker mirrored with one worker. One replica has nothing to send.
 
     Returns:
         Why the strategy has not got the transport; "" if it has.
     """
     extended = strategy.extended
     devices = extended.worker_devices
-    operations = extended._collective_ops
+    if len(devices) == 1:
+        return ""
+    operations = getattr(extended, "_collective_ops", extended._cross_device_ops)
     if extended._cross_device_ops is not None and extended._cross_device_ops is not operations:
         return "another algorithm than the ring was asked for"
-    if len(devices) == 1 or not all("CPU" in device.upper() for device in devices):
+    if not all("CPU" in device.upper() for device in devices):
         return "the replicas are not on several CPUs"
     why = why_missing() or why_unexpected(getattr(operations, "_launchers", None))
     if why:

@@ -25,6 +25,7 @@ class Rendezvous:
 
     def __init__(self, *, worker: int, workers: int, timeout_seconds: float) -> None:
         self._worker, self._workers = worker, workers
+        self._timeout_seconds = timeout_seconds
         self._deadline = time.monotonic() + timeout_seconds
         self._place = f"tfdist/native/{next(_numbers)}"
 
@@ -32,7 +33,7 @@ class Rendezvous:
         """Returns a secret of the chief, which only the workers of this cluster read."""
         if self._worker == 0:
             _service().set_config_key_value(f"{self._place}/run", secrets.token_hex(32))
-        return self._get("run")
+        return self._get("run", worker=0)
 
     def exchange(self, what: str, values: Mapping[str, Any]) -> list[dict[str, Any]]:
         """Returns the values of all workers, in the order of the workers.
@@ -45,14 +46,17 @@ class Rendezvous:
             TimeoutError: if a worker does not send its values in time.
         """
         _service().set_config_key_value(f"{self._place}/{what}/{self._worker}", json.dumps(dict(values)))
-        return [json.loads(self._get(f"{what}/{worker}")) for worker in range(self._workers)]
+        return [json.loads(self._get(f"{what}/{worker}", worker=worker)) for worker in range(self._workers)]
 
-    def _get(self, key: str) -> str:
+    def _get(self, key: str, *, worker: int) -> str:
         left = max(1, int(1000 * (self._deadline - time.monotonic())))
         try:
             return str(_service().get_config_key_value(f"{self._place}/{key}", left))
         except tf.errors.DeadlineExceededError:
-            raise TimeoutError(f"expected {key!r} of another worker within the time to start") from None
+            raise TimeoutError(
+                f"expected worker number {worker} to agree on a transport within {self._timeout_seconds:g} s; give all "
+                "workers the same release of tfdist and the same all_reduce.transport."
+            ) from None
 
 
 def _service() -> Any:

@@ -71,6 +71,19 @@ CONTENDERS = {
 }
 
 
+def one_thread() -> dict[str, str]:
+    """Returns the environment variables of a program that computes with one thread on a CPU."""
+    return {
+        **os.environ,
+        "PYTHONPATH": str(FOLDER.parent),
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+        "CUDA_VISIBLE_DEVICES": "-1",
+        "OMP_NUM_THREADS": "1",
+        "TF_NUM_INTRAOP_THREADS": "1",
+        "TF_NUM_INTEROP_THREADS": "2",
+    }
+
+
 def run(contender: Contender, python: str, machines: list[Host], data: Path, *options: str) -> list[dict[str, float]]:
     """Runs a worker on every machine and returns the results that worker 0 printed.
 
@@ -90,17 +103,8 @@ def run(contender: Contender, python: str, machines: list[Host], data: Path, *op
             command = [python, str(FOLDER / "contenders" / contender.program), f"--method={contender.method}"]
             command += [f"--rank={number}", f"--addresses={','.join(each.address for each in machines)}"]
             command += [f"--data={data}", f"--folder={folder}", *options]
-            environment = {
-                **os.environ,
-                "PYTHONPATH": str(FOLDER.parent),
-                "TF_CPP_MIN_LOG_LEVEL": "3",
-                "CUDA_VISIBLE_DEVICES": "-1",
-                "OMP_NUM_THREADS": "1",
-                "TF_NUM_INTRAOP_THREADS": "1",
-                "TF_NUM_INTEROP_THREADS": "2",
-            }
             log = (Path(folder) / f"log-{number}").open("w")
-            workers.append(machine.popen(command, env=environment, stdout=log, stderr=subprocess.STDOUT))
+            workers.append(machine.popen(command, env=one_thread(), stdout=log, stderr=subprocess.STDOUT))
         deadline = time.monotonic() + DEADLINE_SECONDS
         try:
             while any(worker.poll() is None for worker in workers):

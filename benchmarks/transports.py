@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-import os
 import socket
 import statistics
 import subprocess
@@ -20,6 +19,8 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+
+from slow_network import one_thread
 
 FOLDER = Path(__file__).parent
 SIZES = (1 << 10, 16 << 10, 256 << 10, 1 << 20, 8 << 20, 64 << 20)
@@ -60,20 +61,11 @@ def seconds(contender: Contender, python: str, ranks: int, sizes: list[int]) -> 
     with tempfile.TemporaryDirectory() as folder:
         word = contender.word.replace("PORT", str(free_ports(ranks)))
         program = str(FOLDER / "contenders" / contender.program)
-        environment = {
-            **os.environ,
-            "PYTHONPATH": str(FOLDER.parent),
-            "TF_CPP_MIN_LOG_LEVEL": "3",
-            "CUDA_VISIBLE_DEVICES": "-1",
-            "OMP_NUM_THREADS": "1",
-            "TF_NUM_INTRAOP_THREADS": "1",
-            "TF_NUM_INTEROP_THREADS": "2",
-        }
         processes = []
         for rank in range(ranks):
             log = (Path(folder) / f"log-{rank}").open("w")
             command = [python, program, str(rank), str(ranks), folder, word, *map(str, sizes)]
-            processes.append(subprocess.Popen(command, env=environment, stdout=log, stderr=subprocess.STDOUT))
+            processes.append(subprocess.Popen(command, env=one_thread(), stdout=log, stderr=subprocess.STDOUT))
         deadline = time.monotonic() + DEADLINE_SECONDS
         try:
             while any(process.poll() is None for process in processes) and time.monotonic() < deadline:

@@ -148,7 +148,11 @@ class Results:
 
 def measure(arguments: argparse.Namespace, pythons: dict[str, str], results: Results, data: Path) -> None:
     """Measures everything whose result is missing."""
-    chosen = {name: contender for name, contender in CONTENDERS.items() if pythons.get(contender.python)}
+    chosen = {
+        name: contender
+        for name, contender in CONTENDERS.items()
+        if pythons.get(contender.python) and name in arguments.contender
+    }
     for workers in arguments.workers:
         for rate in arguments.rate:
             # Runs alternate between contenders, so that other load on the machine affects all of them alike.
@@ -216,6 +220,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--torch", help="interpreter with torch; without this option torch is not measured")
     parser.add_argument("--horovod", help="interpreter with Horovod; without this option Horovod is not measured")
+    parser.add_argument("--contender", action="append", help="name of a contender; may be repeated (default: all)")
     parser.add_argument("--workers", type=int, nargs="+", default=[2, 4])
     parser.add_argument("--rate", nargs="+", choices=tuple(RATES), default=list(RATES))
     parser.add_argument("--batch", type=int, default=256, help="global batch size of all workers")
@@ -226,6 +231,10 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=Path("slow-network"), help="folder for the results")
     parser.add_argument("--write", type=Path, help="document whose tables, between its markers, are replaced")
     arguments = parser.parse_args()
+    arguments.contender = arguments.contender or list(CONTENDERS)
+    unknown = sorted(set(arguments.contender) - set(CONTENDERS))
+    if unknown:
+        parser.error(f"expected contenders out of {', '.join(CONTENDERS)}, received {', '.join(unknown)}")
     arguments.output.mkdir(parents=True, exist_ok=True)
     sys.path.insert(0, str(FOLDER.parent))
     from tfdist.train.data import fashion_mnist_images

@@ -95,27 +95,41 @@ struct Float16 {
   }
 };
 
+// Arrays may begin at any address: a message that arrives early is kept behind others, whose sizes are arbitrary.
+template <typename Stored>
+inline __attribute__((always_inline)) Stored Read(const char* from, size_t i) {
+  Stored value;
+  std::memcpy(&value, from + i * sizeof(Stored), sizeof(Stored));
+  return value;
+}
+
+template <typename Stored>
+inline __attribute__((always_inline)) void Write(Stored value, char* to, size_t i) {
+  std::memcpy(to + i * sizeof(Stored), &value, sizeof(Stored));
+}
+
 template <typename Format>
 inline __attribute__((always_inline)) void SumAs(const char* const* in, int inputs, char* out, size_t elements) {
   using Stored = typename Format::Stored;
   using Summed = typename Format::Summed;
-  auto at = [&](int i) { return reinterpret_cast<const Stored*>(in[i]); };
-  auto* to = reinterpret_cast<Stored*>(out);
   if (inputs == 2) {
-    const Stored *a = at(0), *b = at(1);
-    for (size_t i = 0; i < elements; ++i) to[i] = Format::Store(Format::Load(a[i]) + Format::Load(b[i]));
+    const char *a = in[0], *b = in[1];
+    for (size_t i = 0; i < elements; ++i) {
+      Write<Stored>(Format::Store(Format::Load(Read<Stored>(a, i)) + Format::Load(Read<Stored>(b, i))), out, i);
+    }
     return;
   }
   Summed block[kBlock];
   for (size_t start = 0; start < elements; start += kBlock) {
     size_t count = std::min(kBlock, elements - start);
-    const Stored* first = at(0) + start;
-    for (size_t i = 0; i < count; ++i) block[i] = Format::Load(first[i]);
+    const char* first = in[0] + start * sizeof(Stored);
+    for (size_t i = 0; i < count; ++i) block[i] = Format::Load(Read<Stored>(first, i));
     for (int j = 1; j < inputs; ++j) {
-      const Stored* more = at(j) + start;
-      for (size_t i = 0; i < count; ++i) block[i] = block[i] + Format::Load(more[i]);
+      const char* more = in[j] + start * sizeof(Stored);
+      for (size_t i = 0; i < count; ++i) block[i] = block[i] + Format::Load(Read<Stored>(more, i));
     }
-    for (size_t i = 0; i < count; ++i) to[start + i] = Format::Store(block[i]);
+    char* to = out + start * sizeof(Stored);
+    for (size_t i = 0; i < count; ++i) Write<Stored>(Format::Store(block[i]), to, i);
   }
 }
 

@@ -220,7 +220,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--torch", help="interpreter with torch; without this option torch is not measured")
     parser.add_argument("--horovod", help="interpreter with Horovod; without this option Horovod is not measured")
-    parser.add_argument("--contender", action="append", help="name of a contender; may be repeated (default: all)")
+    parser.add_argument(
+        "--contender", nargs="+", choices=tuple(CONTENDERS), default=list(CONTENDERS), help="what is measured"
+    )
     parser.add_argument("--workers", type=int, nargs="+", default=[2, 4])
     parser.add_argument("--rate", nargs="+", choices=tuple(RATES), default=list(RATES))
     parser.add_argument("--batch", type=int, default=256, help="global batch size of all workers")
@@ -231,10 +233,6 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=Path("slow-network"), help="folder for the results")
     parser.add_argument("--write", type=Path, help="document whose tables, between its markers, are replaced")
     arguments = parser.parse_args()
-    arguments.contender = arguments.contender or list(CONTENDERS)
-    unknown = sorted(set(arguments.contender) - set(CONTENDERS))
-    if unknown:
-        parser.error(f"expected contenders out of {', '.join(CONTENDERS)}, received {', '.join(unknown)}")
     arguments.output.mkdir(parents=True, exist_ok=True)
     sys.path.insert(0, str(FOLDER.parent))
     from tfdist.train.data import fashion_mnist_images

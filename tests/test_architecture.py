@@ -38,6 +38,7 @@ ROOMS: dict[str, set[str]] = {
     "ray": {"cluster", "workers", "saving", "keras_compat"},
     "verify": {"allreduce", "keras_compat", "launch", "strategies", "workers"},
     "optimizers": {"allreduce", "keras_compat"},
+    "averaging": {"allreduce", "keras_compat"},
     "flags": {"cluster", "strategies", "allreduce", "optimizers"},
     "train": {
         "cluster",

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 _ROOMS = (
     "adoption",
     "allreduce",
+    "averaging",
     "bench",
     "checkpoint",
     "cluster",

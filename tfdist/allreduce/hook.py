@@ -13,18 +13,13 @@ import tensorflow as tf
 
 from tfdist.allreduce.accumulation import Accumulation
 from tfdist.allreduce.aggregation import is_dense
+from tfdist.allreduce.compression.described import described
 from tfdist.allreduce.options import AllReduceOptions
-from tfdist.allreduce.options_of import is_of_tfdist
 from tfdist.allreduce.path import GradientPath
-
-_SUPPORTED = (
-    tf.distribute.MirroredStrategy,
-    tf.distribute.MultiWorkerMirroredStrategy,
-    tf.distribute.OneDeviceStrategy,
-)
+from tfdist.allreduce.update_hook import UpdateHook, check_strategy, variable_key
 
 
-class GradientHook(tf.__internal__.tracking.AutoTrackable):
+class GradientHook(UpdateHook):
     """State that DistributedOptimizer attaches to an optimizer.
 
     Args:
@@ -43,6 +38,24 @@ class GradientHook(tf.__internal__.tracking.AutoTrackable):
         # since AutoTrackable would store the dictionary in checkpoints.
         object.__setattr__(self, "_places", {})
 
+    @property
+    def calls_update_later(self) -> bool:
+        """See UpdateHook."""
+        return self.accumulation is not None
+
+    def recipe(self) -> tuple[Callable[..., UpdateHook], tuple[Any, ...]]:
+        """See UpdateHook."""
+        return GradientHook, (self.path.asked, self.passes)
+
+    def description(self) -> dict[str, Any]:
+        """See UpdateHook."""
+        asked = self.path.asked
+        return {
+            "backward_passes_per_step": self.passes,
+            "bytes_per_pack": asked.bytes_per_pack if asked else None,
+            "compression": described(asked.compression) if asked else None,
+        }
+
     def run(
         self,
         gradients: Sequence[Any],
@@ -51,6 +64,7 @@ class GradientHook(tf.__internal__.tracking.AutoTrackable):
         update: Callable[[list[Any]], Any],
         *,
         known: Sequence[Any] = (),
+        rows: Any = None,
     ) -> Any:
         """Accumulates gradients, sums them over replicas, and calls the update; called in replica context.
 
@@ -62,6 +76,7 @@ class GradientHook(tf.__internal__.tracking.AutoTrackable):
             scale: the loss scale that the gradients contain, or None.
             update: takes the gradients of the global batch.
             known: all variables that the optimizer was built with, if the optimizer has a list of them.
+            rows: not used, because the gradients are weighted already.
 
         Raises:
             ValueError: if the strategy is not supported, or if the variables are not those of the first call.
@@ -85,13 +100,9 @@ class GradientHook(tf.__internal__.tracking.AutoTrackable):
             lambda means: sum_and_update([means[place] for place in indices]),
         )
 
-    def _trackable_children(self, save_type: str = "checkpoint", **options: Any) -> dict[str, Any]:
-        # A SavedModel is used for prediction, and its graph cannot contain the values of each replica.
-        return {} if save_type == "savedmodel" else super()._trackable_children(save_type, **options)
-
     def _indices(self, variables: Sequence[Any]) -> list[int]:
         """Returns the places of variables among those that the hook was built for; for new variables, their number."""
-        unknown = [variable.name for variable in variables if _key(variable) not in self._places]
+        unknown = [variable.name for variable in variables if variable_key(variable) not in self._places]
         # Without compression the hook has no state for each variable, so that new variables do no harm.
         refused = bool(unknown) and self.path.compresses
         if refused or (self.accumulation is not None and (unknown or len(variables) != len(self._places))):
@@ -100,15 +111,15 @@ class GradientHook(tf.__internal__.tracking.AutoTrackable):
                 f"{', '.join(unknown) or f'{len(variables)} of {len(self._places)}'}; "
                 "use a separate optimizer for each set of variables."
             )
-        return [self._places.get(_key(variable), len(self._places)) for variable in variables]
+        return [self._places.get(variable_key(variable), len(self._places)) for variable in variables]
 
     def _build_once(self, gradients: Sequence[Any], variables: Sequence[Any], known: Sequence[Any]) -> None:
         context = tf.distribute.get_replica_context()
-        _check_strategy(context.strategy)
+        check_strategy(context.strategy, self.program)
         if self.path.built:
             return
-        given = {_key(variable) for variable in variables}
-        others = [variable for variable in known if _key(variable) not in given]
+        given = {variable_key(variable) for variable in variables}
+        others = [variable for variable in known if variable_key(variable) not in given]
         everything = [*variables, *others]
         shapes = [tuple(variable.shape) for variable in everything]
         dtypes = [tf.as_dtype(variable.dtype).name for variable in everything]
@@ -123,27 +134,9 @@ class GradientHook(tf.__internal__.tracking.AutoTrackable):
             if self.path.built:
                 return
             with tf.init_scope(), strategy.scope():
-                self._places.update({_key(variable): i for i, variable in enumerate(everything)})
+                self._places.update({variable_key(variable): i for i, variable in enumerate(everything)})
                 self.path.build([shape if one else None for shape, one in zip(shapes, dense, strict=True)], dtypes)
                 if self.accumulation is not None:
                     self.accumulation.build(shapes, dtypes)
 
         context.merge_call(across)
-
-
-def _check_strategy(strategy: tf.distribute.Strategy) -> None:
-    if tf.distribute.has_strategy() and not isinstance(strategy, _SUPPORTED):
-        raise ValueError(
-            "expected one of the strategies one_device, mirrored and multi_worker_mirrored for "
-            f"DistributedOptimizer, received {type(strategy).__name__}; use the optimizer without it."
-        )
-    if strategy.num_replicas_in_sync > 1 and not is_of_tfdist(strategy):
-        raise ValueError(
-            f"expected a strategy of tfdist for DistributedOptimizer, received {type(strategy).__name__} itself; "
-            "make it with tfdist.create_strategy."
-        )
-
-
-def _key(variable: Any) -> Any:
-    # Keras 2 gives its optimizers different objects for the same variable inside and outside of a replica.
-    return getattr(variable, "_unique_id", None) or id(variable)

@@ -34,6 +34,8 @@ class PerReplica(Trackable):
             synchronization=tf.VariableSynchronization.ON_READ,
             aggregation=tf.VariableAggregation.NONE,
         )
+        # For snapshots, which see only the variable.
+        self._variable._tfdist_is_shared = shared
 
     def read(self) -> tf.Tensor:
         """Returns this replica's value; called in replica context."""

@@ -2,12 +2,12 @@
 
 Most variables have equal values on all replicas, of which one is kept. Variables that TensorFlow synchronizes only when
 they are read (batch statistics, metrics, residuals of compression) have a value of their own on each replica, and all
-values are kept: the bits of a sum depend on its parts.
+values are kept: the bits of a sum depend on its parts. So are those of replicas that train on their own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,9 @@ _SEPARATOR = "@replica "
 _RESIDUALS = "others/"
 
 
-def read_values(variables: Mapping[str, tf.Variable], *, first_replica: int) -> dict[str, np.ndarray]:
+def read_values(
+    variables: Mapping[str, tf.Variable], *, first_replica: int, differing: Collection[int] = ()
+) -> dict[str, np.ndarray]:
     """Returns the values of variables by name; the names of values of a single replica contain its number.
 
     The arrays share the memory of the variables where that is possible. They are valid until the next step.
@@ -27,11 +29,12 @@ def read_values(variables: Mapping[str, tf.Variable], *, first_replica: int) -> 
     Args:
         variables: the variables by name.
         first_replica: number of the first replica of this process among all replicas.
+        differing: the id() of each mirrored variable whose values differ between replicas.
     """
     found = {}
     for name, variable in variables.items():
-        if isinstance(variable, SyncOnReadVariable):
-            for number, component in enumerate(variable.values):
+        if _is_of_replicas(variable, differing):
+            for number, component in enumerate(_components(variable)):
                 found[name_of(name, first_replica + number)] = _array(component)
         else:
             found[name] = _array(_components(variable)[0])
@@ -45,6 +48,7 @@ def assign_values(
     first_replica: int,
     replicas: int,
     former_replicas: int,
+    differing: Collection[int] = (),
 ) -> list[str]:
     """Assigns values to variables, and returns the names of the variables that have no value.
 
@@ -54,12 +58,13 @@ def assign_values(
         first_replica: number of the first replica of this process among all replicas.
         replicas: number of replicas of this training.
         former_replicas: number of replicas of the training that has read the values.
+        differing: the id() of each mirrored variable whose values differ between replicas.
     """
     missing = []
     for name, variable in variables.items():
         components = _components(variable)
         own = range(first_replica, first_replica + len(components))
-        is_of_replicas = isinstance(variable, SyncOnReadVariable)
+        is_of_replicas = _is_of_replicas(variable, differing)
         found: Sequence[np.ndarray | None]
         if is_of_replicas and former_replicas == replicas and name not in values:
             found = [values.get(name_of(name, number)) for number in own]
@@ -73,8 +78,9 @@ def assign_values(
                 found = [None]
             else:
                 aggregation = variable.aggregation
-                if aggregation == tf.VariableAggregation.NONE and not name.startswith(_RESIDUALS):
-                    # On one device, Keras 3 gives batch statistics no aggregation.
+                is_sum = name.startswith(_RESIDUALS) and not getattr(variable, "_tfdist_is_shared", False)
+                if aggregation == tf.VariableAggregation.NONE and not is_sum:
+                    # On one device, Keras 3 gives batch statistics no aggregation, and weights never have one.
                     aggregation = tf.VariableAggregation.MEAN
                 shares = redistribute(former, aggregation, replicas=replicas if is_of_replicas else 1)
                 found = [shares[number] for number in own] if is_of_replicas else shares * len(components)
@@ -152,6 +158,10 @@ def is_of_one_replica(name: str) -> bool:
         name: a name that read_values has given.
     """
     return _SEPARATOR in name
+
+
+def _is_of_replicas(variable: Any, differing: Collection[int]) -> bool:
+    return isinstance(variable, SyncOnReadVariable) or id(variable) in differing
 
 
 def _components(variable: Any) -> tuple[Any, ...]:

@@ -14,6 +14,7 @@ from tfdist.checkpoint.keeper import Keeper, Options
 from tfdist.checkpoint.order_of_data import check_order
 from tfdist.checkpoint.part import Part
 from tfdist.checkpoint.trained_variables import TrainedVariables
+from tfdist.keras_compat.local_steps.own_variables import OwnVariables
 from tfdist.keras_compat.resume.data_of_fit import (
     depends_on_earlier_epochs,
     is_endless,
@@ -85,7 +86,9 @@ class ResumableLoop:
         )
         self._keeper = Keeper(directory, options)
         self._strategy = tf.distribute.get_strategy() if strategy is None else strategy
-        self._variables = TrainedVariables(lambda: variables_of(objects), self._strategy)
+        self._variables = TrainedVariables(
+            lambda: variables_of(objects), self._strategy, OwnVariables(list(objects.values()))
+        )
         self.steps = 0
         """Number of steps since the beginning of the training."""
         self.epoch = 0

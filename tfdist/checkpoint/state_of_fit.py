@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from tfdist.checkpoint.part import Part
 from tfdist.checkpoint.trained_variables import TrainedVariables
+from tfdist.keras_compat.local_steps.own_variables import OwnVariables
 from tfdist.keras_compat.resume.attributes import plain_state, set_plain_state
 from tfdist.keras_compat.resume.files import go_on_with_file, position_of_file
 from tfdist.keras_compat.resume.variables import build_optimizer, training_variables
@@ -37,7 +38,7 @@ class StateOfFit:
         self._model, self._directory = model, directory
         names = _names_of(callbacks)
         self._callbacks = {name: (one, plain_state(one, {}, "")) for name, one in zip(names, callbacks, strict=True)}
-        self._variables = TrainedVariables(lambda: training_variables(model), strategy)
+        self._variables = TrainedVariables(lambda: training_variables(model), strategy, OwnVariables([model]))
         self.model_name = self._variables.fingerprint(kind="model/", optimizers=type(model.optimizer).__name__)
         """Fingerprint of the model and its optimizer."""
 

@@ -12,6 +12,7 @@ import tensorflow as tf
 from tfdist._log import get_logger
 from tfdist.checkpoint.components import assign_values, read_values, variable_of
 from tfdist.checkpoint.part import Part
+from tfdist.keras_compat.local_steps.own_variables import OwnVariables
 from tfdist.workers import count_workers, worker_index
 
 
@@ -21,10 +22,16 @@ class TrainedVariables:
     Args:
         collect: returns the variables that exist, by names that are the same after a restart.
         strategy: strategy of the training.
+        replicas: knows the variables of replicas that train on their own.
     """
 
-    def __init__(self, collect: Callable[[], Mapping[str, tf.Variable]], strategy: tf.distribute.Strategy) -> None:
-        self._collect = collect
+    def __init__(
+        self,
+        collect: Callable[[], Mapping[str, tf.Variable]],
+        strategy: tf.distribute.Strategy,
+        replicas: OwnVariables,
+    ) -> None:
+        self._collect, self._own = collect, replicas
         self._replicas = strategy.num_replicas_in_sync
         self._first_replica = worker_index(strategy) * (self._replicas // count_workers(strategy))
 
@@ -35,7 +42,8 @@ class TrainedVariables:
             kind: beginning of the names of the variables.
         """
         variables = {name: one for name, one in self._collect().items() if name.startswith(kind)}
-        return read_values(variables, first_replica=self._first_replica)
+        with self._own.training():
+            return read_values(variables, first_replica=self._first_replica, differing=self._own.differing())
 
     def restore(self, part: Part, *, kinds: tuple[str, ...]) -> dict[str, np.ndarray]:
         """Assigns the values of a part, and returns the values whose variables do not exist yet.
@@ -97,4 +105,5 @@ class TrainedVariables:
             first_replica=self._first_replica,
             replicas=self._replicas,
             former_replicas=former_replicas,
+            differing=self._own.differing(),
         )

@@ -13,11 +13,13 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfdist.allreduce.update_hook import UpdateHook
 from tfdist.keras_compat.losses.global_batch import global_batch
 from tfdist.keras_compat.losses.not_finite import LossWatch, watch_losses
 from tfdist.keras_compat.losses.rule import StepRule, rule_for
 from tfdist.keras_compat.losses.weighting import part_of_global
 from tfdist.keras_compat.mend import patch_method
+from tfdist.keras_compat.optimizers.hooked import hook_of_local_steps
 from tfdist.keras_compat.version import keras_in_use
 
 
@@ -118,7 +120,8 @@ class DrivenFunction:
     def _driven(self) -> Iterator[None]:
         """Gives the model a step that knows its global batch, within the context."""
         own = vars(self._model).get(self._step)
-        step = DrivenStep(self._model, getattr(self._model, self._step), self._rule, self._watch)
+        hook = hook_of_local_steps(self._model) if self._kind == "train" else None
+        step = DrivenStep(self._model, getattr(self._model, self._step), self._rule, self._watch, hook)
         # object.__setattr__, because the model's own __setattr__ would track the step.
         object.__setattr__(self._model, self._step, step)
         try:
@@ -144,14 +147,22 @@ class DrivenStep:
         step: the step of the model.
         rule: rule of the step.
         watch: looks at the losses of the step; None for a test_step.
+        alone: the hook of the optimizer, if replicas make the step without the others.
     """
 
-    def __init__(self, model: Any, step: Callable[[Any], Any], rule: StepRule, watch: LossWatch | None = None) -> None:
-        self._model, self._step, self._rule, self._watch = model, step, rule, watch
+    def __init__(
+        self,
+        model: Any,
+        step: Callable[[Any], Any],
+        rule: StepRule,
+        watch: LossWatch | None = None,
+        alone: UpdateHook | None = None,
+    ) -> None:
+        self._model, self._step, self._rule, self._watch, self._alone = model, step, rule, watch, alone
 
     def __call__(self, data: Any) -> Any:
         """Runs the step of a replica."""
-        with global_batch(data, self._rule) as batch:
+        with global_batch(data, self._rule, hook=self._alone) as batch:
             logs = self._logs_watched(data)
             if not isinstance(logs, dict) or self._model.distribute_reduction_method not in ("auto", "sum"):
                 return logs

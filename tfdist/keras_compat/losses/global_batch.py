@@ -10,6 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfdist.allreduce.update_hook import UpdateHook
 from tfdist.keras_compat.losses.rule import StepRule
 
 _local = threading.local()
@@ -74,23 +75,31 @@ def _first_of(data: Any) -> Any:
 
 
 def sum_over_replicas(value: tf.Tensor) -> tf.Tensor:
-    """Returns the sum of a value over all replicas, with gradients stopped; call it in replica context."""
+    """Returns the sum of a value over all replicas, with gradients stopped; call it in replica context.
+
+    In a local step, in which replicas do not wait for each other, it is what the hook of the optimizer says.
+    """
+    hook = getattr(_local, "hook", None)
+    if hook is not None:
+        return tf.stop_gradient(hook.total(tf.stop_gradient(value)))
     total = tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, tf.stop_gradient(value))
     return tf.stop_gradient(total)
 
 
 @contextlib.contextmanager
-def global_batch(data: Any, rule: StepRule) -> Iterator[GlobalBatch]:
+def global_batch(data: Any, rule: StepRule, *, hook: UpdateHook | None = None) -> Iterator[GlobalBatch]:
     """Makes `current_batch` return the global batch, within the context and on this thread; yields the global batch.
 
     Args:
         data: a replica's batch; its first tensor has as many rows as the batch.
         rule: rule of the step function.
+        hook: the hook of the optimizer that makes the step, if replicas make steps without the others.
     """
     rows = rows_of(data)
-    batch = GlobalBatch(rows, sum_over_replicas(rows), rule, static_rows=_first_of(data).shape[0])
-    with temporarily(_local, batch=batch):
-        yield batch
+    with temporarily(_local, hook=hook):
+        batch = GlobalBatch(rows, sum_over_replicas(rows), rule, static_rows=_first_of(data).shape[0])
+        with temporarily(_local, batch=batch):
+            yield batch
 
 
 def current_batch() -> GlobalBatch | None:

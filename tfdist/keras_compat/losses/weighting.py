@@ -27,6 +27,15 @@ def weighted_gradients(gradients: Sequence[Any]) -> list[Any]:
     return [_weighted(gradient, batch) for gradient in gradients]
 
 
+def rows_of_step() -> tf.Tensor | None:
+    """Returns the number of rows of this replica, a float32 scalar; None where replicas count alike.
+
+    Replicas count alike outside of the steps of fit, and where the program divides its losses for all replicas.
+    """
+    batch = current_batch()
+    return batch.rows if batch is not None and batch.is_replica_mean else None
+
+
 def _weighted(gradient: Any, batch: GlobalBatch) -> Any:
     if gradient is None:
         return None

@@ -1,4 +1,4 @@
-"""Attaches a GradientHook to an optimizer of the Keras in use.
+"""Attaches an UpdateHook to an optimizer of the Keras in use.
 
 The optimizer keeps its class. Some methods of the optimizer are replaced by callable objects, as attributes of this
 optimizer only. A wrapper class is not used, because `compile`, loss scaling and saving check that an optimizer has a
@@ -7,18 +7,18 @@ Keras class, and because a file that names a class of tfdist could not be loaded
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 
-from tfdist.allreduce.hook import GradientHook
-from tfdist.allreduce.options import AllReduceOptions
+from tfdist.allreduce.update_hook import UpdateHook
 from tfdist.keras_compat.optimizers import keras2, keras3
 from tfdist.keras_compat.optimizers.hooked import hook_of
 from tfdist.keras_compat.version import keras_in_use
 
 
-def attach(optimizer: Any, hook: GradientHook) -> Any:
+def attach(optimizer: Any, hook: UpdateHook) -> Any:
     """Makes an optimizer pass its gradients to a hook before each update; returns the optimizer.
 
     Args:
@@ -49,6 +49,7 @@ def attach(optimizer: Any, hook: GradientHook) -> Any:
     for name, method in {**replacements, "__reduce_ex__": Reduce(optimizer)}.items():
         # object.__setattr__, because the optimizer's own __setattr__ would track the method.
         object.__setattr__(optimizer, name, method)
+    hook.attached(optimizer)
     return optimizer
 
 
@@ -85,8 +86,8 @@ class Reduce:
         """Returns a function that makes an equal optimizer, and the arguments of the function, as pickle expects."""
         hook = hook_of(self._optimizer)
         assert hook is not None
-        return _rebuilt, (type(self._optimizer), self._optimizer.get_config(), hook.path.asked, hook.passes)
+        return _rebuilt, (type(self._optimizer), self._optimizer.get_config(), *hook.recipe())
 
 
-def _rebuilt(kind: type, config: dict[str, Any], options: AllReduceOptions | None, passes: int) -> Any:
-    return attach(kind.from_config(config), GradientHook(options, passes))  # type: ignore[attr-defined]
+def _rebuilt(kind: type, config: dict[str, Any], make: Callable[..., UpdateHook], options: tuple[Any, ...]) -> Any:
+    return attach(kind.from_config(config), make(*options))  # type: ignore[attr-defined]

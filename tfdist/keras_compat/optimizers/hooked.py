@@ -1,13 +1,13 @@
-"""hook_of: finds the GradientHook that is attached to an optimizer."""
+"""Finds the UpdateHook that is attached to an optimizer."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from tfdist.allreduce.hook import GradientHook
+from tfdist.allreduce.update_hook import UpdateHook
 
 
-def hook_of(optimizer: Any) -> GradientHook | None:
+def hook_of(optimizer: Any) -> UpdateHook | None:
     """Returns the hook of an optimizer, or of the optimizer that a LossScaleOptimizer wraps; None if there is no hook.
 
     Args:
@@ -16,3 +16,14 @@ def hook_of(optimizer: Any) -> GradientHook | None:
     found = getattr(optimizer, "_tfdist_hook", None)
     inner = getattr(optimizer, "inner_optimizer", None)
     return found if found is not None or inner is None else hook_of(inner)
+
+
+def hook_of_local_steps(model: Any) -> UpdateHook | None:
+    """Returns the hook of a model's optimizer if the replicas make steps without the others, else None.
+
+    Args:
+        model: a Keras model, compiled or not.
+    """
+    optimizer = getattr(model, "optimizer", None)
+    hook = None if optimizer is None or isinstance(optimizer, (list, tuple, dict)) else hook_of(optimizer)
+    return hook if hook is not None and hook.counts_alone else None

@@ -7,8 +7,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfdist.allreduce.hook import GradientHook
-from tfdist.keras_compat.losses.weighting import weighted_gradients
+from tfdist.allreduce.update_hook import UpdateHook
+from tfdist.keras_compat.losses.weighting import rows_of_step, weighted_gradients
 from tfdist.keras_compat.optimizers.hooked import hook_of
 
 
@@ -41,7 +41,7 @@ class Aggregate:
     def __call__(self, grads_and_vars: Any) -> list[tuple[Any, Any]]:
         """Returns pairs of a gradient, summed over replicas, and its variable."""
         hook = _hook(self._optimizer)
-        if hook.accumulation is not None:
+        if hook.calls_update_later:
             raise ValueError(
                 f"expected backward_passes_per_step=1 {self._who}, received {hook.passes}; leave it out, or "
                 f"{self._instead}."
@@ -69,7 +69,7 @@ class ApplyGradients:
         optimizer, hook = self._optimizer, _hook(self._optimizer)
         stock = functools.partial(type(optimizer).apply_gradients, optimizer)
         summed_already = skip_gradients_aggregation or not options.get("experimental_aggregate_gradients", True)
-        if hook.accumulation is None or summed_already:
+        if not hook.calls_update_later or summed_already:
             return stock(grads_and_vars, name, skip_gradients_aggregation, **options)
         pairs = list(grads_and_vars)
         variables = [variable for _, variable in pairs]
@@ -83,11 +83,12 @@ class ApplyGradients:
         def update(sums: list[Any]) -> None:
             stock(list(zip(sums, variables, strict=True)), name, skip_gradients_aggregation=True)
 
-        hook.run(weighted_gradients([gradient for gradient, _ in pairs]), variables, None, update)
+        gradients = weighted_gradients([gradient for gradient, _ in pairs])
+        hook.run(gradients, variables, None, update, known=variables, rows=rows_of_step())
         return optimizer.iterations
 
 
-def _hook(optimizer: Any) -> GradientHook:
+def _hook(optimizer: Any) -> UpdateHook:
     hook = hook_of(optimizer)
     assert hook is not None
     return hook

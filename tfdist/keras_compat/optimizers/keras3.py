@@ -8,8 +8,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfdist.allreduce.hook import GradientHook
-from tfdist.keras_compat.losses.weighting import weighted_gradients
+from tfdist.allreduce.update_hook import UpdateHook
+from tfdist.keras_compat.losses.weighting import rows_of_step, weighted_gradients
 from tfdist.keras_compat.optimizers.hooked import hook_of
 from tfdist.keras_compat.optimizers.summed_gradients import is_summed, summed
 
@@ -43,7 +43,7 @@ class Apply:
         return apply_with_hook(self._optimizer, hook, stock, grads, trainable_variables)
 
 
-def apply_with_hook(optimizer: Any, hook: GradientHook, stock: Callable, grads: Any, trainable_variables: Any) -> Any:
+def apply_with_hook(optimizer: Any, hook: UpdateHook, stock: Callable, grads: Any, trainable_variables: Any) -> Any:
     """Runs the hook, then calls the optimizer's own `apply` with the sums.
 
     Args:
@@ -69,6 +69,7 @@ def apply_with_hook(optimizer: Any, hook: GradientHook, stock: Callable, grads: 
         None if scale is None else tf.convert_to_tensor(scale),
         update,
         known=inner._trainable_variables if optimizer.built else (),
+        rows=rows_of_step(),
     )
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfdist._log import get_logger
-from tfdist.allreduce.compression.described import compression_from_description, described
+from tfdist.allreduce.compression.described import compression_from_description
 from tfdist.allreduce.hook import GradientHook
 from tfdist.allreduce.options import AllReduceOptions
 from tfdist.keras_compat.mend import Mend
@@ -37,14 +37,9 @@ def _apply() -> None:
 
 def _save_assets(self: Any, directory: str) -> None:
     hook = getattr(self, "_tfdist_hook", None)
-    if hook is None:
+    content = None if hook is None else hook.description()
+    if content is None:
         return
-    asked = hook.path.asked
-    content = {
-        "backward_passes_per_step": hook.passes,
-        "bytes_per_pack": asked.bytes_per_pack if asked else None,
-        "compression": described(asked.compression) if asked else None,
-    }
     with open(os.path.join(directory, _FILE), "w") as file:
         json.dump(content, file)
 

@@ -29,6 +29,7 @@ from tfdist.keras_compat.losses.global_batch import global_batch
 from tfdist.keras_compat.losses.not_finite import LossWatch, watch_losses
 from tfdist.keras_compat.losses.rule import rule_for
 from tfdist.keras_compat.mend import Mend
+from tfdist.keras_compat.optimizers.hooked import hook_of_local_steps
 from tfdist.keras_compat.steps.batch_of_replicas import batch_of_replicas
 from tfdist.keras_compat.steps.jit_compile_on_several_devices import refuse_jit_compile
 from tfdist.keras_compat.steps.logs_of_replicas import flat_logs, parts_of_scalars, results_in, scalars_of
@@ -76,6 +77,8 @@ class ReplicaSteps:
         self._on_data = run(self._one_step, self._rule)
         self._on_iterator = run(self._eager_steps if model.run_eagerly else self._steps, self._rule)
         self._is_train_step = step_function.__name__ != "test_step"
+        # With a hook of local steps nothing is summed over replicas in a step: logs are those of the first replica.
+        self._alone = hook_of_local_steps(model) if self._is_train_step else None
         self._watch = LossWatch(self._strategy)
         # Names of the logs that are results of metrics; set by the replicas.
         self._metric_logs: set[str] = set()
@@ -131,7 +134,7 @@ class ReplicaSteps:
         return tf.convert_to_tensor(self._step.assign_add(1))
 
     def _replica_step(self, data: Any, step: tf.Tensor) -> tuple[Any, Any]:
-        with global_batch(data, self._rule), self._watch.step() as losses:
+        with global_batch(data, self._rule, hook=self._alone), self._watch.step() as losses:
             logs = self._step_function(data)
             if self._is_train_step:
                 self._watch.look(losses, logs, step)
@@ -148,6 +151,9 @@ class ReplicaSteps:
         self._metric_logs = set(results_in(logs, self._model, results))
         # Eager replicas may find different results of metrics, but have to make the same sums.
         of_metrics = self._are_results(logs, results) and not tf.executing_eagerly()
+        if self._alone is not None:
+            scalars = [] if of_metrics else [logs[name] for name in scalars_of(logs)]
+            return logs, [*metrics, *(tf.identity(one) for one in scalars)]
         return logs, sum_gradients([*metrics, *([] if of_metrics else parts_of_scalars(logs))])
 
     def _summed_variables(self) -> list[Any]:

@@ -1,0 +1,242 @@
+"""LocalHook: updates each replica with its own gradients, and lets the replicas meet from time to time.
+
+A step: own gradient -> update of the replica's own variables -> after `every` steps, a meeting (see meeting.py). This
+file is independent of Keras; the adapters in tfdist/keras_compat/optimizers call `run`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tfdist.allreduce.aggregation import is_dense, sum_gradients
+from tfdist.allreduce.options import AllReduceOptions
+from tfdist.allreduce.per_replica import PerReplica
+from tfdist.allreduce.update_hook import UpdateHook, check_strategy, variable_key
+from tfdist.averaging.meeting import Meeting
+from tfdist.averaging.outer import OuterRule
+from tfdist.averaging.schedule import Meetings
+from tfdist.averaging.seen import SeenValues
+from tfdist.keras_compat.local_steps.prepare import refuse_constraints
+from tfdist.keras_compat.optimizers.slots import slots_of
+
+
+class LocalHook(UpdateHook):
+    """State that LocalSGD attaches to an optimizer.
+
+    Args:
+        meetings: after which steps the replicas meet.
+        outer: how they combine their weights.
+        parts: what they combine: "weights", "slots", "statistics".
+        seen: "average" or "chief": which weights are seen between meetings.
+        options: options of the sums of a meeting; None for those of the strategy.
+    """
+
+    program = "LocalSGD"
+
+    def __init__(
+        self,
+        meetings: Meetings,
+        outer: OuterRule,
+        parts: tuple[str, ...],
+        seen: str,
+        options: AllReduceOptions | None,
+    ) -> None:
+        super().__init__()
+        self.meetings, self._seen, self._options = meetings, seen, options
+        self.meeting = Meeting(outer, parts, options)
+        self._built = False
+        # Not tracked, because it has no state that outlives the process.
+        object.__setattr__(self, "seen_values", None)
+
+    seen_values: SeenValues | None
+
+    @property
+    def calls_update_later(self) -> bool:
+        """See UpdateHook."""
+        return True
+
+    @property
+    def counts_alone(self) -> bool:
+        """See UpdateHook."""
+        return not self.meetings.is_every_step
+
+    def recipe(self) -> tuple[Callable[..., UpdateHook], tuple[Any, ...]]:
+        """See UpdateHook."""
+        return LocalHook, (self.meetings, self.meeting.outer, self.meeting.parts, self._seen, self._options)
+
+    def attached(self, optimizer: Any) -> None:
+        """See UpdateHook."""
+        object.__setattr__(self.meeting, "slots_of", lambda: slots_of(optimizer))
+
+    def trains(self, statistics_of: Callable[[], list[tf.Variable]]) -> None:
+        """See UpdateHook."""
+        object.__setattr__(self.meeting, "statistics_of", statistics_of)
+
+    @property
+    def lets_replicas_differ(self) -> bool:
+        """See UpdateHook."""
+        return True
+
+    def shown(self) -> contextlib.AbstractContextManager[None]:
+        """See UpdateHook."""
+        return contextlib.nullcontext() if self.seen_values is None else self.seen_values.shown()
+
+    def own(self) -> contextlib.AbstractContextManager[None]:
+        """See UpdateHook."""
+        return contextlib.nullcontext() if self.seen_values is None else self.seen_values.own()
+
+    def begin_training(self) -> None:
+        """See UpdateHook."""
+        if self.seen_values is not None:
+            self.seen_values.hide()
+
+    def end_training(self) -> None:
+        """See UpdateHook."""
+        if self.seen_values is not None:
+            self.seen_values.show()
+
+    def total(self, part: tf.Tensor) -> tf.Tensor:
+        """Returns what the replica divides by: as if all replicas had as much, except in synchronous steps."""
+        context = tf.distribute.get_replica_context()
+        alone = part * tf.cast(context.num_replicas_in_sync, part.dtype)
+        if self.meetings.is_every_step:
+            return super().total(part)
+        if not self.meetings.start_step:
+            return alone
+        self._build_counters()
+
+        def across(strategy: Any, part: Any, alone: Any) -> Any:
+            def summed() -> Any:
+                return strategy.extended.call_for_each_replica(super(LocalHook, self).total, args=(part,))
+
+            return tf.cond(self._is_local(), lambda: alone, summed)
+
+        return context.merge_call(across, args=(part, alone))
+
+    def run(
+        self,
+        gradients: Sequence[Any],
+        variables: Sequence[Any],
+        scale: Any,
+        update: Callable[[list[Any]], Any],
+        *,
+        known: Sequence[Any] = (),
+        rows: Any = None,
+    ) -> Any:
+        """Makes a local step, and lets the replicas meet if a meeting is due; see UpdateHook.
+
+        Raises:
+            ValueError: if the strategy is not supported, if the gradients contain a loss scale, or if the variables are
+                not those of the first step.
+        """
+        context = tf.distribute.get_replica_context()
+        check_strategy(context.strategy, self.program)
+        if scale is not None:
+            raise ValueError(
+                "expected gradients without a loss scale for LocalSGD, received a LossScaleOptimizer; use the policy "
+                "mixed_bfloat16."
+            )
+        self._build_once(variables, known)
+        rows = None if self.meetings.is_every_step else rows
+        weight = tf.ones([], tf.float64) if rows is None else tf.cast(rows, tf.float64)
+
+        def across(strategy: Any, given: list[Any], weight: Any) -> None:
+            self._step(strategy, given, weight, update)
+
+        context.merge_call(across, args=(list(gradients), weight))
+
+    def _step(self, strategy: Any, given: list[Any], weight: Any, update: Callable[[list[Any]], Any]) -> None:
+        each_replica = strategy.extended.call_for_each_replica
+        replicas = strategy.num_replicas_in_sync
+
+        def alone(gradients: list[Any], weight: Any) -> None:
+            update([_times(gradient, replicas) for gradient in gradients])
+            self._rows.assign(self._rows.read() + weight)
+
+        def together(gradients: list[Any], weight: Any) -> None:
+            update(sum_gradients(gradients))
+
+        # Conditions are outside of the replicas: inside of a replica's condition, merge_call fails
+        # (keras-team/keras#20582).
+        if self.meetings.start_step:
+            is_local = self._is_local()
+            tf.cond(
+                is_local,
+                lambda: self.meeting.begin_once(strategy, tf.equal(self._steps, self.meetings.start_step)),
+                _nothing,
+            )
+            tf.cond(
+                is_local,
+                lambda: each_replica(alone, args=(given, weight)),
+                lambda: each_replica(together, args=(given, weight)),
+            )
+            since = self._since + tf.cast(is_local, tf.int64)
+        else:
+            self.meeting.begin_once(strategy, tf.equal(self._steps, 0))
+            each_replica(alone, args=(given, weight))
+            since = self._since + 1
+        due = tf.logical_and(since > 0, self.meetings.due(tf.convert_to_tensor(self._steps), since))
+        tf.cond(due, lambda: self.meeting.hold(strategy, self._rows), _nothing)
+        self._since.assign(tf.where(due, tf.zeros([], tf.int64), since))
+        self._steps.assign_add(1)
+
+    def _position(self) -> tuple[int, int]:
+        """Returns the number of steps, and of steps since the last meeting; called outside of functions."""
+        return int(self._steps.numpy()), int(self._since.numpy())
+
+    def _is_local(self) -> Any:
+        return tf.convert_to_tensor(self._steps) >= self.meetings.start_step
+
+    def _build_once(self, variables: Sequence[Any], known: Sequence[Any]) -> None:
+        self._build_counters()
+
+        def across(strategy: Any) -> None:
+            if self._built:
+                return
+            given = {variable_key(variable) for variable in variables}
+            refuse_constraints([*variables, *known])
+            everything = [*variables, *(one for one in known if variable_key(one) not in given)]
+            with tf.init_scope(), strategy.scope():
+                self.meeting.build(everything)
+            shown = SeenValues(strategy, self.meeting, self._rows, seen=self._seen, position=self._position)
+            object.__setattr__(self, "seen_values", shown)
+            self._built = True
+
+        tf.distribute.get_replica_context().merge_call(across)
+
+    def _build_counters(self) -> None:
+        def across(strategy: Any) -> None:
+            if hasattr(self, "_steps"):
+                return
+            with tf.init_scope(), strategy.scope():
+                self._steps, self._since = (_counter(name) for name in ("local_steps", "steps_since_meeting"))
+                self._rows = PerReplica(tf.zeros([], tf.float64), name="rows_since_meeting")
+
+        tf.distribute.get_replica_context().merge_call(across)
+
+
+def _counter(name: str) -> tf.Variable:
+    return tf.Variable(
+        tf.zeros([], tf.int64),
+        trainable=False,
+        name=name,
+        aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
+    )
+
+
+def _times(gradient: Any, factor: int) -> Any:
+    if gradient is None or factor == 1:
+        return gradient
+    if is_dense(gradient):
+        return gradient * tf.cast(factor, gradient.dtype)
+    return tf.IndexedSlices(
+        gradient.values * tf.cast(factor, gradient.values.dtype), gradient.indices, gradient.dense_shape
+    )
+
+
+def _nothing() -> None:
+    return None

@@ -1,0 +1,162 @@
+"""Meeting: sums what the replicas have come to in their local steps, and gives each replica its next variables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tfdist.allreduce.aggregation import sum_gradients
+from tfdist.allreduce.options import AllReduceOptions
+from tfdist.allreduce.path import GradientPath
+from tfdist.allreduce.per_replica import PerReplica
+from tfdist.averaging.outer import Average, OuterRule
+from tfdist.keras_compat.optimizers.base import held_variable
+
+PARTS = ("weights", "slots", "statistics")
+
+
+class Meeting(tf.__internal__.tracking.AutoTrackable):
+    """The variables that replicas have of their own, and the state of the rule that combines them.
+
+    Args:
+        outer: how the replicas combine their weights.
+        parts: what they combine, out of PARTS. Slots and statistics are averaged.
+        options: options of the sums; None for those of the strategy.
+    """
+
+    def __init__(self, outer: OuterRule, parts: tuple[str, ...], options: AllReduceOptions | None) -> None:
+        super().__init__()
+        self.outer, self.parts = outer, parts
+        self.path = GradientPath(options)
+        self._anchors: list[PerReplica] = []
+        self._outer_slots: list[list[PerReplica]] = []
+        # Not tracked, because checkpoints contain these variables already.
+        object.__setattr__(self, "weights", [])
+        object.__setattr__(self, "slots_of", lambda: [])
+        object.__setattr__(self, "statistics_of", lambda: [])
+
+    weights: list[tf.Variable]
+    slots_of: Callable[[], list[tf.Variable]]
+    statistics_of: Callable[[], list[tf.Variable]]
+
+    def build(self, variables: Sequence[Any]) -> None:
+        """Makes the state of the rule; called once, in cross-replica context, in the scope of the strategy.
+
+        Args:
+            variables: the trained variables, of TensorFlow or Keras.
+        """
+        self.weights.extend(held_variable(variable) for variable in variables)
+        shapes = [tuple(variable.shape) for variable in self.weights]
+        self.path.build(shapes, [tf.as_dtype(variable.dtype).name for variable in self.weights])
+        if not self._is_anchored:
+            return
+        for i, variable in enumerate(self.weights):
+            zeros = tf.zeros(variable.shape, variable.dtype)
+            self._anchors.append(PerReplica(zeros, name=f"anchor{i}", shared=True))
+            self._outer_slots.append([PerReplica(zeros, name=f"{n}{i}", shared=True) for n in self.outer.slots])
+
+    @property
+    def _is_anchored(self) -> bool:
+        # A plain average needs no common weights to start from, unless only their changes can be compressed.
+        return self.path.compresses or not isinstance(self.outer, Average)
+
+    @property
+    def others(self) -> list[tf.Variable]:
+        """The variables that are averaged beside the weights."""
+        slots = self.slots_of() if "slots" in self.parts else []
+        statistics = self.statistics_of() if "statistics" in self.parts else []
+        return [*slots, *statistics]
+
+    def begin_once(self, strategy: Any, first: Any) -> None:
+        """Remembers the common weights before the first local step; called in cross-replica context.
+
+        Args:
+            strategy: the strategy.
+            first: bool scalar, whether the next step is the first local step.
+        """
+        if not self._is_anchored:
+            return
+
+        def remember() -> None:
+            for anchor, variable in zip(self._anchors, self.weights, strict=True):
+                anchor.assign(tf.identity(variable))
+
+        tf.cond(first, lambda: strategy.extended.call_for_each_replica(remember), _nothing)
+
+    def hold(self, strategy: Any, rows: PerReplica) -> None:
+        """Combines the variables of all replicas; called in cross-replica context.
+
+        Args:
+            strategy: the strategy.
+            rows: what each replica has trained on since the last meeting, by which averages are weighted; it is set to
+                0.
+        """
+        others = self.others
+        found = strategy.extended.call_for_each_replica(self._exchange, args=(rows, others))
+        for variable, value in zip([*self.weights, *others], found, strict=True):
+            strategy.extended.update(variable, lambda own, value: own.assign(value), args=(value,))
+
+    def _exchange(self, rows: PerReplica, others: Sequence[tf.Variable]) -> list[tf.Tensor]:
+        """Returns the next values of a replica's variables; called in replica context."""
+        weight = share_of_replica(rows.read())
+        own = [tf.identity(variable) for variable in self.weights]
+        averaged = [_times(tf.identity(variable), weight) for variable in others]
+        if self._is_anchored:
+            anchors = [anchor.read() for anchor in self._anchors]
+            parts = [
+                self.outer.part(anchor, value, tf.cast(weight, value.dtype))
+                for anchor, value in zip(anchors, own, strict=True)
+            ]
+        else:
+            parts = [_times(value, weight) for value in own]
+        sums = self.path.sum_gradients([*parts, *averaged])
+        totals: list[Any] = sums[: len(parts)]
+        after: list[Any] = totals
+        if self._is_anchored:
+            after = [
+                self._next(place, anchor, value, part, total)
+                for place, (anchor, value, part, total) in enumerate(zip(anchors, own, parts, totals, strict=True))
+            ]
+        rows.assign(tf.zeros_like(weight))
+        return [*after, *sums[len(parts) :]]
+
+    def _next(self, place: int, anchor: Any, own: Any, part: Any, total: Any) -> Any:
+        slots = self._outer_slots[place]
+        after, common, values = self.outer.next(anchor, own, part, total, tuple(slot.read() for slot in slots))
+        self._anchors[place].assign(common)
+        for slot, value in zip(slots, values, strict=True):
+            slot.assign(value)
+        return after
+
+    def seen(self, weight: tf.Tensor) -> list[tf.Tensor]:
+        """Returns the values of the weights and the others that evaluation sees; called in replica context.
+
+        Args:
+            weight: the weight of this replica; those of all replicas add up to 1.
+        """
+        if self.outer.keeps_own:
+            weights: list[Any] = [anchor.read() for anchor in self._anchors]
+            others = [_times(tf.identity(variable), weight) for variable in self.others]
+            return [*weights, *sum_gradients(others)] if others else weights
+        return list(sum_gradients([_times(tf.identity(one), weight) for one in [*self.weights, *self.others]]))
+
+
+def share_of_replica(rows: tf.Tensor) -> tf.Tensor:
+    """Returns the share that a replica has of the rows of all replicas, a scalar; equal shares if there are no rows.
+
+    Args:
+        rows: the rows of this replica, a float scalar. Called in replica context.
+    """
+    replicas = tf.distribute.get_replica_context().num_replicas_in_sync
+    total: Any = sum_gradients([rows])[0]
+    return tf.where(total > 0, tf.math.divide_no_nan(rows, total), tf.ones_like(rows) / replicas)
+
+
+def _times(value: tf.Tensor, weight: tf.Tensor) -> tf.Tensor:
+    return value * tf.cast(weight, value.dtype)
+
+
+def _nothing() -> None:
+    return None

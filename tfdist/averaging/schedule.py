@@ -1,0 +1,53 @@
+"""When replicas meet: after how many local steps, and from which step on."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Meetings:
+    """Decides after which steps the replicas meet.
+
+    Args:
+        every: number of steps from one meeting to the next, at least 1; or a function of the number of the step, an
+            int64 scalar tensor that counts from 0, which returns this number.
+        start_step: number of synchronous steps at the beginning.
+
+    Raises:
+        ValueError: if an argument is out of its range.
+
+    Example:
+        >>> from tfdist.averaging.schedule import Meetings
+        >>> [step for step in range(8) if Meetings(every=4).due(step, step % 4 + 1)]
+        [3, 7]
+    """
+
+    every: int | Callable[[Any], Any]
+    start_step: int = 0
+
+    def __post_init__(self) -> None:
+        is_count = isinstance(self.every, int) and not isinstance(self.every, bool) and self.every >= 1
+        if not is_count and not callable(self.every):
+            raise ValueError(
+                "expected every to be a whole number, at least 1, or a function of the number of the step, received "
+                f"{self.every!r}."
+            )
+        if isinstance(self.start_step, bool) or not isinstance(self.start_step, int) or self.start_step < 0:
+            raise ValueError(f"expected start_step to be a whole number, at least 0, received {self.start_step!r}.")
+
+    @property
+    def is_every_step(self) -> bool:
+        """Whether the replicas meet after every step."""
+        return self.every == 1
+
+    def due(self, step: Any, since: Any) -> Any:
+        """Returns whether the replicas meet after a step.
+
+        Args:
+            step: number of the step that has just ended, counted from 0; a number or an integer tensor.
+            since: number of local steps since the last meeting, this step included.
+        """
+        return since >= (self.every(step) if callable(self.every) else self.every)

@@ -1,0 +1,138 @@
+"""Trains a small model with LocalSGD, in float64; run by the tests in their own process and on several workers.
+
+python program.py FOLDER OPTIONS    OPTIONS: JSON, the keywords of `train`
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+import tfdist
+from tests.averaging import oracle
+from tfdist.averaging import BlockMomentum, ElasticAverage, LocalSGD, Nesterov
+
+RULES: dict[str, Any] = {"block_momentum": BlockMomentum, "nesterov": Nesterov, "elastic": ElasticAverage}
+
+
+def train(
+    strategy: tf.distribute.Strategy,
+    *,
+    epochs: int = 5,
+    every: Any = 4,
+    outer: str = "average",
+    rule: dict[str, float] | None = None,
+    loop: str = "fit",
+    momentum: float = 0.0,
+    optimizer: str = "sgd",
+    callbacks: Any = (),
+    **options: Any,
+) -> dict[str, Any]:
+    """Trains, and returns the weights that are seen, and the own weights and slots of the replicas of this process."""
+    tf.keras.backend.set_floatx("float64")
+    try:
+        return _train(strategy, epochs, every, outer, rule, loop, momentum, optimizer, callbacks, options)
+    finally:
+        tf.keras.backend.set_floatx("float32")
+
+
+def _train(
+    strategy: Any,
+    epochs: int,
+    every: Any,
+    outer: str,
+    rule: Any,
+    loop: str,
+    momentum: float,
+    optimizer: str,
+    callbacks: Any,
+    options: Any,
+) -> dict[str, Any]:
+    model = make_model(strategy)
+    with strategy.scope():
+        made = (
+            tf.keras.optimizers.SGD(0.05, momentum=momentum) if optimizer == "sgd" else tf.keras.optimizers.Adam(0.01)
+        )
+        local = LocalSGD(
+            made, every=every, outer=RULES[outer](**(rule or {})) if rule or outer in RULES else outer, **options
+        )
+        if loop == "fit":
+            model.compile(local, "mse")
+    data = strategy.distribute_datasets_from_function(pipeline)
+    if loop == "fit":
+        model.fit(data, epochs=epochs, steps_per_epoch=oracle.STEPS, verbose=0, callbacks=list(callbacks))
+        seen = model.get_weights()
+    else:
+        loop_of_its_own(strategy, model, local, data, epochs)
+        with local._tfdist_hook.shown():
+            seen = model.get_weights()
+    hook = local._tfdist_hook
+    with hook.own():
+        own = [_values(strategy, variable) for variable in hook.meeting.weights]
+        slots = [_values(strategy, variable) for variable in hook.meeting.slots_of()]
+    return {"seen": seen, "own": own, "slots": slots}
+
+
+def make_model(strategy: Any) -> Any:
+    """Returns the model of the oracle, with its first weights."""
+    with strategy.scope():
+        model = tf.keras.Sequential(
+            [
+                tf.keras.layers.Input((oracle.FEATURES,)),
+                tf.keras.layers.Dense(oracle.UNITS, "tanh"),
+                tf.keras.layers.Dense(1),
+            ]
+        )
+        model.set_weights(oracle.first_weights())
+    return model
+
+
+def pipeline(context: tf.distribute.InputContext) -> tf.data.Dataset:
+    """Returns the batches of the replicas of a worker, one after the other."""
+    replicas = context.num_replicas_in_sync // context.num_input_pipelines
+    first = context.input_pipeline_id * replicas
+
+    def batches() -> Any:
+        for step in range(oracle.STEPS):
+            for replica in range(first, first + replicas):
+                yield oracle.rows_of(replica, step)
+
+    spec = tuple(tf.TensorSpec([None, width], tf.float64) for width in (oracle.FEATURES, 1))
+    return tf.data.Dataset.from_generator(batches, output_signature=spec).repeat()
+
+
+def loop_of_its_own(strategy: Any, model: Any, optimizer: Any, data: Any, epochs: int) -> None:
+    """Trains as TensorFlow documents it: the loss is divided by the global batch."""
+
+    def step(batch: Any) -> None:
+        x, y = batch
+        total = tf.distribute.get_replica_context().all_reduce("SUM", tf.cast(tf.shape(x)[0], tf.float64))
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum((model(x, training=True) - y) ** 2) / total
+        variables = model.trainable_variables
+        optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))
+
+    run = tf.function(lambda batch: strategy.run(step, args=(batch,)))
+    for _ in range(epochs):
+        for batch in itertools.islice(data, oracle.STEPS):
+            run(batch)
+
+
+def _values(strategy: Any, variable: Any) -> list[np.ndarray]:
+    return [one.numpy() for one in strategy.experimental_local_results(variable)]
+
+
+if __name__ == "__main__":
+    given = json.loads(sys.argv[2])
+    devices = given.pop("devices", None)
+    result = train(tfdist.create_strategy("multi_worker_mirrored", devices=devices), **given)
+    index = json.loads(os.environ["TF_CONFIG"])["task"]["index"]
+    lists = {name: [np.asarray(one).tolist() for one in values] for name, values in result.items()}
+    (Path(sys.argv[1]) / f"{index}.json").write_text(json.dumps(lists))

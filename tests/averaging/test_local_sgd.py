@@ -1,0 +1,112 @@
+"""LocalSGD against a computation in numpy, and against synchronous training."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.averaging import oracle, program
+from tests.processes import ROOT, launch
+
+DEADLINE_SECONDS = 180.0
+EXACT = {"rtol": 0, "atol": 1e-10}
+
+
+def check(found: dict[str, Any], expected: oracle.Trained) -> None:
+    for own, want in zip(found["own"], zip(*expected.own, strict=True), strict=True):
+        for one, other in zip(own, want, strict=True):
+            np.testing.assert_allclose(one, other, **EXACT)
+    for seen, want in zip(found["seen"], expected.seen, strict=True):
+        np.testing.assert_allclose(seen, want, **EXACT)
+
+
+CASES = {
+    "average": ({"every": 4}, {}),
+    "average, every step": ({"every": 1}, {}),
+    "average, a schedule": ({"every": lambda step: step // 10 + 1}, {}),
+    "average, momentum": ({"every": 4, "momentum": 0.75}, {"momentum": 0.75}),
+    "average, momentum, own slots": (
+        {"every": 4, "momentum": 0.75, "average": ["weights"]},
+        {"momentum": 0.75, "average_slots": False},
+    ),
+    "post-local": ({"every": 4, "start_step": 9, "momentum": 0.75}, {"start_step": 9, "momentum": 0.75}),
+    "block momentum": (
+        {"every": 4, "outer": "block_momentum", "rule": {"rate": 0.9, "momentum": 0.4}},
+        {"outer": "block_momentum", "outer_rate": 0.9, "outer_momentum": 0.4},
+    ),
+    "nesterov": (
+        {"every": 4, "outer": "nesterov", "rule": {"rate": 0.7, "momentum": 0.9}, "momentum": 0.5},
+        {"outer": "nesterov", "outer_rate": 0.7, "outer_momentum": 0.9, "momentum": 0.5},
+    ),
+    "nesterov, post-local": (
+        {"every": 4, "outer": "nesterov", "rule": {"rate": 0.7, "momentum": 0.9}, "start_step": 7},
+        {"outer": "nesterov", "outer_rate": 0.7, "outer_momentum": 0.9, "start_step": 7},
+    ),
+    "elastic": (
+        {"every": 4, "outer": "elastic", "rule": {"rate": 0.3}, "average": ["weights"], "momentum": 0.5},
+        {"outer": "elastic", "outer_rate": 0.3, "average_slots": False, "momentum": 0.5},
+    ),
+}
+
+
+def wanted(replicas: int, given: dict[str, Any], **expected: Any) -> oracle.Trained:
+    every = given["every"]
+
+    def steps_to_meeting(step: int) -> int:
+        return every(np.int64(step)) if callable(every) else every
+
+    return oracle.train(replicas, 50, every=steps_to_meeting, **expected)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_fit_gives_what_numpy_computes(strategy: Any, name: str) -> None:
+    given, expected = CASES[name]
+    check(program.train(strategy, **given), wanted(2, given, **expected))
+
+
+@pytest.mark.parametrize("name", ["average, momentum", "post-local", "nesterov, post-local", "elastic"])
+def test_a_loop_of_ones_own_gives_what_numpy_computes(strategy: Any, name: str) -> None:
+    given, expected = CASES[name]
+    found = program.train(strategy, loop="own", **given)
+    check(found, wanted(2, given, is_loop=True, **expected))
+
+
+@pytest.mark.parametrize("devices", [1, 2])
+@pytest.mark.parametrize("name", ["average, momentum", "post-local", "nesterov, post-local", "elastic"])
+def test_workers_give_what_numpy_computes(tmp_path: Path, devices: int, name: str) -> None:
+    given, expected = CASES[name]
+    found = on_workers(tmp_path, devices, given)
+    trained = wanted(2 * devices, given, **expected)
+    for worker, result in enumerate(found):
+        replicas = slice(worker * devices, (worker + 1) * devices)
+        check(result, dataclasses.replace(trained, own=trained.own[replicas]))
+
+
+def on_workers(folder: Path, devices: int, given: dict[str, Any]) -> list[dict[str, Any]]:
+    options = json.dumps({**given, "devices": devices})
+    command = ["--workers", "2", "--", sys.executable, "-m", "tests.averaging.program", str(folder), options]
+    ended = launch(*command, cwd=ROOT, deadline_seconds=DEADLINE_SECONDS)
+    assert ended.code == 0, ended
+    return [json.loads((folder / f"{worker}.json").read_text()) for worker in range(2)]
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.75])
+def test_meeting_after_every_step_is_synchronous_training(strategy: Any, momentum: float) -> None:
+    found = program.train(strategy, every=1, momentum=momentum)
+    synchronous = program.train(strategy, every=1000, start_step=50, momentum=momentum)
+    for one, other in zip(found["seen"], synchronous["seen"], strict=True):
+        np.testing.assert_allclose(one, other, **EXACT)
+
+
+def test_other_optimizers_are_averaged_with_their_slots(strategy: Any) -> None:
+    found = program.train(strategy, every=5, optimizer="adam")
+    for values in (*found["own"], *found["slots"]):
+        np.testing.assert_array_equal(values[0], values[1])
+    alone = program.train(strategy, every=1000, optimizer="adam", average=["weights"])
+    assert np.abs(alone["own"][0][0] - alone["own"][0][1]).max() > 1e-3

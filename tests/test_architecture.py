@@ -29,7 +29,8 @@ ROOMS: dict[str, set[str]] = {
     "watch": {"cluster", "workers", "allreduce", "keras_compat"},
     "allreduce": set(),
     "keras_compat": {"allreduce", "saving", "workers"},
-    "strategies": {"cluster", "allreduce", "keras_compat"},
+    "averaging": {"keras_compat"},
+    "strategies": {"cluster", "allreduce", "averaging", "keras_compat"},
     "adoption": {"cluster", "allreduce", "keras_compat", "strategies"},
     "input": {"workers"},
     "layers": {"keras_compat"},
@@ -39,7 +40,7 @@ ROOMS: dict[str, set[str]] = {
     "verify": {"allreduce", "keras_compat", "launch", "strategies", "workers"},
     "optimizers": {"allreduce", "keras_compat"},
     "averaging": {"allreduce", "keras_compat"},
-    "flags": {"cluster", "strategies", "allreduce", "optimizers"},
+    "flags": {"cluster", "strategies", "allreduce", "averaging", "optimizers"},
     "train": {
         "cluster",
         "workers",

@@ -6,6 +6,7 @@ import pytest
 from absl import flags
 
 from tfdist import AllReduceOptions
+from tfdist.averaging import Staleness
 from tfdist.flags import GROUPS, all_reduce_from_flags, define_flags, strategy_from_flags
 
 NAMES = {
@@ -19,6 +20,10 @@ NAMES = {
         "all_reduce_transport",
         "compression",
         "backward_passes_per_step",
+        "staleness_scale",
+        "staleness_drop_above",
+        "staleness_bound",
+        "staleness_soft_sync",
         "tpu",
         "startup_timeout_seconds",
     },
@@ -154,8 +159,33 @@ def test_the_other_options_reach_create_strategy(asked):
     strategy_from_flags(parsed("--strategy=tpu", "--tpu=mine", "--startup_timeout_seconds=9", "--num_packs=2"))
     all_reduce = AllReduceOptions(num_packs=2)
     assert asked == [
-        ("tpu", {"devices": None, "all_reduce": all_reduce, "tpu": "mine", "startup_timeout_seconds": 9.0})
+        (
+            "tpu",
+            {
+                "devices": None,
+                "all_reduce": all_reduce,
+                "tpu": "mine",
+                "staleness": None,
+                "startup_timeout_seconds": 9.0,
+            },
+        )
     ]
+
+
+@pytest.mark.parametrize(
+    ("argv", "expected"),
+    [
+        ([], None),
+        (["--staleness_scale=1/tau"], Staleness()),
+        (["--staleness_scale=none"], Staleness(scale=None)),
+        (["--staleness_drop_above=0", "--staleness_bound=2"], Staleness(drop_above=0, bound=2)),
+        (["--staleness_soft_sync=3"], Staleness(soft_sync=3)),
+    ],
+)
+def test_flags_of_staleness_reach_create_strategy(argv, expected, asked):
+    strategy_from_flags(parsed("--strategy=parameter_server", *argv))
+    ((_, options),) = asked
+    assert options["staleness"] == expected
 
 
 @pytest.mark.parametrize(("argv", "replicas"), [(["--devices=2"], 2), (["--devices=CPU:0,CPU:1,CPU:3"], 3), ([], 1)])
@@ -178,6 +208,9 @@ def test_0_devices_are_refused(four_cpus, no_surroundings):
         "--all_reduce_timeout_seconds=-1",
         "--all_reduce_transport=gloo",
         "--startup_timeout_seconds=-1",
+        "--staleness_scale=tau",
+        "--staleness_bound=-1",
+        "--staleness_soft_sync=0",
         "--compression=zip",
         "--compression=topk:2",
         "--backward_passes_per_step=0",

@@ -21,9 +21,21 @@ from collections.abc import Sequence
 from absl import flags
 
 from tfdist.flags import program, strategy, training
-from tfdist.flags.strategy import all_reduce_from_flags, optimizer_from_flags, strategy_from_flags
+from tfdist.flags.strategy import (
+    all_reduce_from_flags,
+    optimizer_from_flags,
+    staleness_from_flags,
+    strategy_from_flags,
+)
 
-__all__ = ["GROUPS", "all_reduce_from_flags", "define_flags", "optimizer_from_flags", "strategy_from_flags"]
+__all__ = [
+    "GROUPS",
+    "all_reduce_from_flags",
+    "define_flags",
+    "optimizer_from_flags",
+    "staleness_from_flags",
+    "strategy_from_flags",
+]
 
 GROUPS = ("strategy", "training", "program")
 

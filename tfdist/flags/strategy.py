@@ -10,6 +10,7 @@ from tfdist._strategy_names import STRATEGY_NAMES
 from tfdist.allreduce import AllReduceOptions
 from tfdist.allreduce.compression import compression_from_name
 from tfdist.allreduce.options import ALGORITHMS, TRANSPORTS
+from tfdist.averaging.staleness import INVERSE, Staleness
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -42,6 +43,28 @@ def all_reduce_from_flags(flag_values: flags.FlagValues = flags.FLAGS) -> AllRed
     return None if options == AllReduceOptions() else options
 
 
+def staleness_from_flags(flag_values: flags.FlagValues = flags.FLAGS) -> Staleness | None:
+    """Returns what parameter servers do with gradients of old weights, or None if no flag asks for it.
+
+    Args:
+        flag_values: parsed flags of the group "strategy".
+
+    Example:
+        >>> from absl import flags
+        >>> from tfdist.flags import define_flags, staleness_from_flags
+        >>> values = flags.FlagValues()
+        >>> define_flags(groups=("strategy",), flag_values=values)
+        >>> _ = values(["program", "--staleness_drop_above=4"])
+        >>> staleness_from_flags(values)
+        Staleness(scale='1/tau', drop_above=4, bound=None, soft_sync=None)
+    """
+    given = {name: flag_values[f"staleness_{name}"].value for name in ("scale", "drop_above", "bound", "soft_sync")}
+    if all(value is None for value in given.values()):
+        return None
+    scale = given.pop("scale") or INVERSE
+    return Staleness(scale=None if scale == "none" else scale, **given)
+
+
 def strategy_from_flags(flag_values: flags.FlagValues = flags.FLAGS) -> tf.distribute.Strategy:
     """Returns the strategy that the flags describe; see tfdist.create_strategy.
 
@@ -69,6 +92,7 @@ def strategy_from_flags(flag_values: flags.FlagValues = flags.FLAGS) -> tf.distr
         devices=devices,
         all_reduce=all_reduce_from_flags(flag_values),
         tpu=flag_values.tpu,
+        staleness=staleness_from_flags(flag_values),
         startup_timeout_seconds=flag_values.startup_timeout_seconds,
     )
 
@@ -146,6 +170,23 @@ def define(fv: flags.FlagValues) -> None:
         "Number of batches whose gradients are averaged for each step of the optimizer.",
         lower_bound=1,
         flag_values=fv,
+    )
+    flags.DEFINE_enum(
+        "staleness_scale",
+        None,
+        (INVERSE, "none"),
+        "Factor of the learning rate of a gradient, by its staleness tau, with parameter servers; if left out 1/tau if "
+        "another flag of staleness is given.",
+        flag_values=fv,
+    )
+    flags.DEFINE_integer(
+        "staleness_drop_above", None, "Largest staleness of a gradient that is not dropped.", 0, flag_values=fv
+    )
+    flags.DEFINE_integer(
+        "staleness_bound", None, "Steps that a worker may be ahead of the slowest one.", 0, flag_values=fv
+    )
+    flags.DEFINE_integer(
+        "staleness_soft_sync", None, "Number of gradients of which the mean makes one update.", 1, flag_values=fv
     )
     flags.DEFINE_string("tpu", None, "Name or grpc:// address of a TPU, or 'local'.", flag_values=fv)
     flags.DEFINE_float(

@@ -11,6 +11,7 @@ from tfdist._log import get_logger
 from tfdist._loss_rules import check_loss_rule
 from tfdist._strategy_names import STRATEGY_NAMES
 from tfdist.allreduce import AllReduceOptions
+from tfdist.averaging.staleness import Staleness
 from tfdist.cluster import ClusterConfig
 from tfdist.cluster.tpu import find_tpu
 from tfdist.keras_compat.layers.synchronized_by_default import synchronize_batch_normalization
@@ -87,6 +88,7 @@ def create_strategy(
     all_reduce: AllReduceOptions | None = None,
     tpu: str | None = None,
     variable_partitioner: Callable | None = None,
+    staleness: Staleness | None = None,
     startup_timeout_seconds: float | None = None,
     loss: str = "auto",
     sync_batch_norm: bool = False,
@@ -107,6 +109,7 @@ def create_strategy(
         all_reduce: how gradients are summed.
         tpu: the name or grpc:// address of a TPU, or "local".
         variable_partitioner: splits variables over parameter servers (tf_keras only).
+        staleness: what parameter servers do with gradients of old weights, see tfdist.averaging.Staleness.
         startup_timeout_seconds: how long to wait for the other tasks of the cluster; None is 300 s. Only "auto",
             "multi_worker_mirrored" and "parameter_server" accept this option; "auto" ignores it if it chooses another
             strategy.
@@ -159,6 +162,7 @@ def create_strategy(
         "devices": (devices, ("one_device", "mirrored", "central_storage", "multi_worker_mirrored")),
         "tpu": (tpu, ("tpu",)),
         "variable_partitioner": (variable_partitioner, ("parameter_server",)),
+        "staleness": (staleness, ("parameter_server",)),
     }
     if by_name:
         # "auto" accepts these two options whichever strategy it chooses.
@@ -186,7 +190,9 @@ def create_strategy(
         case "multi_worker_mirrored":
             strategy = multi_worker_mirrored(cluster=cluster, devices=devices, all_reduce=all_reduce, **timeout)
         case _:
-            strategy = parameter_server(cluster=cluster, variable_partitioner=variable_partitioner, **timeout)
+            strategy = parameter_server(
+                cluster=cluster, variable_partitioner=variable_partitioner, staleness=staleness, **timeout
+            )
     gradients = described_by_transport(gradients, name, all_reduce) if by_name else gradients
     if by_name and name in _SUMMING and gradients and strategy.num_replicas_in_sync > 1:
         get_logger().info("%s", gradients)

@@ -7,6 +7,7 @@ TensorFlow's server, and ends the process when the coordinator is done.
 from __future__ import annotations
 
 import atexit
+import functools
 import os
 import sys
 import time
@@ -16,11 +17,16 @@ from typing import Any
 import tensorflow as tf
 
 from tfdist._log import get_logger
+from tfdist.averaging.bound import keep_bound
+from tfdist.averaging.staleness import Staleness, check_staleness
+from tfdist.averaging.versioned_updates import VersionedUpdates
 from tfdist.cluster import ClusterConfig
 from tfdist.cluster.peer_shutdown import wait_until_gone
 from tfdist.cluster.peer_startup import wait_for_peers
 from tfdist.cluster.task_watch import watch_tasks
 from tfdist.cluster.tasks import CHIEF_JOBS
+from tfdist.keras_compat.optimizers.routed_updates import route_updates
+from tfdist.keras_compat.parameter_server.staleness_logs import log_staleness
 from tfdist.keras_compat.parameter_server.variable_partitioner import check_variable_partitioner
 from tfdist.keras_compat.registry import prepare_keras
 from tfdist.strategies.cluster_resolver import cluster_resolver
@@ -42,7 +48,12 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
     """TensorFlow's ParameterServerStrategy, whose distributed datasets keep the dataset or function they are made from.
 
     `fit` needs this dataset or function, since with this strategy every worker builds its own dataset.
+
+    Attributes:
+        tfdist_updates: VersionedUpdates, through which optimizers update variables; None without `staleness`.
     """
+
+    tfdist_updates: VersionedUpdates | None = None
 
     def distribute_datasets_from_function(self, dataset_fn: Callable, options: Any = None) -> Any:
         """Does the same as the base class, and stores `dataset_fn` on the result."""
@@ -56,6 +67,22 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
         distributed.tfdist_dataset = dataset
         return distributed
 
+    def run(self, fn: Callable, args: Any = (), kwargs: Any = None, options: Any = None) -> Any:
+        """Does the same as the base class; with staleness, reads the versions of the weights first."""
+        updates = self.tfdist_updates
+        if updates is None or tf.executing_eagerly():
+            return super().run(fn, args, kwargs, options)
+        # The function is inlined, so that all of its reads come after that of the versions.
+        function = getattr(fn, "python_function", fn)
+        outside = tf.__internal__.autograph.control_status_ctx()
+        converted = tf.__internal__.autograph.tf_convert(function, outside, convert_by_default=False)
+
+        def step(*args: Any, **kwargs: Any) -> Any:
+            with updates.reading():
+                return converted(*args, **kwargs)
+
+        return super().run(tf.autograph.experimental.do_not_convert(step), args, kwargs, options)
+
 
 @making_strategy()
 def parameter_server(
@@ -63,6 +90,7 @@ def parameter_server(
     cluster: ClusterConfig | None = None,
     variable_partitioner: Callable | None = None,
     startup_timeout_seconds: float = 300.0,
+    staleness: Staleness | None = None,
 ) -> tf.distribute.Strategy:
     """Returns a tf.distribute.ParameterServerStrategy on the coordinator; runs a server on a worker or ps.
 
@@ -73,10 +101,12 @@ def parameter_server(
         startup_timeout_seconds: how long the coordinator waits for every worker and ps, and how long each worker and ps
             waits for the coordinator. Also how long, but at least 60 s, a task may go without an answer during the
             training, because it is stopped or its machine is gone; the coordinator then names it and ends with code 70.
+        staleness: what to do with gradients of old weights, see tfdist.averaging.Staleness; None uses each gradient
+            as it is, and counts nothing.
 
     Raises:
-        ValueError: for a cluster without parameter servers, and for a partitioner that the Keras in use does not
-            support.
+        ValueError: for a cluster without parameter servers, for a partitioner that the Keras in use does not support,
+            and for options of staleness that the cluster cannot honour.
         TimeoutError: if tasks do not answer in time; the message names each of them with the reason.
         SystemExit: on a worker or ps, with code 0, once the coordinator is done.
 
@@ -91,16 +121,29 @@ def parameter_server(
     cluster = ClusterConfig.detect(timeout_seconds=startup_timeout_seconds) if cluster is None else cluster
     check_parameter_servers(cluster)
     check_variable_partitioner(variable_partitioner)
+    check_staleness(staleness, num_workers=cluster.num_workers)
     grow_gpu_memory()
     if cluster.task_type in ("worker", "ps"):
         _serve(cluster, startup_timeout_seconds=startup_timeout_seconds)
     check_coordinator(cluster)
     resolver = cluster_resolver(cluster, num_gpus=len(tf.config.list_physical_devices("GPU")))
-    return start_coordinator(
+    strategy = start_coordinator(
         lambda: ParameterServerStrategy(resolver, variable_partitioner=variable_partitioner),
         cluster=cluster,
         startup_timeout_seconds=startup_timeout_seconds,
     )
+    if staleness is not None:
+        _prepare_once()
+        strategy.tfdist_updates = VersionedUpdates(strategy, staleness)
+        if staleness.bound is not None:
+            keep_bound(strategy, staleness.bound)
+    return strategy
+
+
+@functools.cache
+def _prepare_once() -> None:
+    route_updates()
+    log_staleness()
 
 
 def check_parameter_servers(cluster: ClusterConfig) -> None:

@@ -16,6 +16,7 @@ from tfdist.keras_compat.parameter_server.step_function import StepFunction
 # High enough that no worker waits while the coordinator fetches a result, low enough that training stops quickly.
 _STEPS_AHEAD_PER_WORKER = 2
 _REPORT_EVERY_SECONDS = 60.0
+_POLL_SECONDS = 0.001
 
 
 class StepQueue:
@@ -79,13 +80,28 @@ class StepQueue:
             if not self._pending:
                 raise StopIteration
             with _ReportingSlowSteps():
-                fetched = self._pending.popleft().fetch()
+                fetched = self._next_result().fetch()
             outputs = self._feed.outputs_of(fetched)
             if outputs is not None:
                 return outputs
             # A step that found no data does not count as one of the allowed steps.
             if self._allowed is not None:
                 self._allowed += 1
+
+    def _next_result(self) -> Any:
+        """Returns the result of the oldest step; with staleness, that of a finished step, if there is one before.
+
+        A slow worker would otherwise keep the others waiting for its step.
+        """
+        oldest = self._pending[0]
+        strategy = getattr(getattr(self.step, "coordinator", None), "strategy", None)
+        while getattr(strategy, "tfdist_updates", None) is not None:
+            for result in self._pending:
+                if result._status_available_event.is_set():
+                    self._pending.remove(result)
+                    return result
+            oldest._status_available_event.wait(_POLL_SECONDS)
+        return self._pending.popleft()
 
     def _schedule_ahead(self) -> None:
         if self.step is None:

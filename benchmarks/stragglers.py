@@ -1,0 +1,223 @@
+"""Compares synchronous steps with steps on parameter servers, where one worker of four is four times slower.
+
+Every contender trains a small network on the same records of Fashion-MNIST. A worker waits in each step, after its
+gradients, so that the time of a step is that of a given device and not that of the cores which the workers share: the
+fast workers wait for --seconds, the last one for four times as long. Each worker has batches of --batch records.
+
+The learning rate is --rate for an update of the records of all workers, and in proportion for an update of fewer.
+
+    python benchmarks/stragglers.py --write docs/benchmarks/stragglers.md
+
+The program needs the data set of the Debian package dataset-fashion-mnist, or the files that
+keras.datasets.fashion_mnist.load_data() downloads.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+FOLDER = Path(__file__).parent
+WORKERS = 4
+SLOWER = 4
+MOMENTUM = 0.9
+DEADLINE_SECONDS = 1800.0
+
+# Options of Staleness; None is without staleness.
+ON_PARAMETER_SERVERS: dict[str, dict[str, Any] | None] = {
+    "asynchronous": None,
+    "asynchronous, 1/tau": {},
+    "asynchronous, drop_above=6": {"scale": None, "drop_above": 6},
+    "soft_sync=3": {"scale": None, "soft_sync": 3},
+    "soft_sync=3, drop_above=0": {"scale": None, "soft_sync": 3, "drop_above": 0},
+    "soft_sync=3, bound=4": {"scale": None, "soft_sync": 3, "bound": 4},
+}
+CONTENDERS = ("synchronous", *ON_PARAMETER_SERVERS)
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--contender", action="append", choices=CONTENDERS, help="may be repeated; all if left out")
+    parser.add_argument("--seconds", type=float, default=0.04, help="how long a fast worker waits in a step")
+    parser.add_argument("--batch", type=int, default=64, help="records of a worker in a step")
+    parser.add_argument("--epochs", type=int, default=3)
+    parser.add_argument("--rate", type=float, default=0.1)
+    parser.add_argument("--write", type=Path, help="document to write")
+    parser.add_argument("--result", type=Path, help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def main() -> None:
+    arguments = parse_arguments()
+    if arguments.result:
+        train(arguments)
+        return
+    results = {name: measure(name, arguments) for name in arguments.contender or CONTENDERS}
+    text = table(results, arguments)
+    print(text)
+    if arguments.write:
+        arguments.write.write_text(text)
+
+
+def measure(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
+    """Runs one contender in a cluster on this machine and returns its result."""
+    with tempfile.TemporaryDirectory() as folder:
+        result = Path(folder) / "result.json"
+        command = [sys.executable, "-m", "tfdist", "launch", f"--workers={WORKERS}"]
+        command += [] if name == "synchronous" else ["--ps=1"]
+        command += [f"--timeout-seconds={DEADLINE_SECONDS}", str(Path(__file__).absolute()), f"--contender={name}"]
+        command += [f"--{option}={getattr(arguments, option)}" for option in ("seconds", "batch", "epochs", "rate")]
+        command += [f"--result={result}"]
+        environment = {**os.environ, "PYTHONPATH": str(FOLDER.parent), "CUDA_VISIBLE_DEVICES": "-1"}
+        environment |= {"TF_NUM_INTRAOP_THREADS": "1", "OMP_NUM_THREADS": "1"}
+        subprocess.run(command, check=True, cwd=folder, env=environment)
+        values = json.loads(result.read_text())
+    print(name, values, flush=True)
+    return values
+
+
+def batches(arguments: argparse.Namespace, rows: int) -> Iterator[np.ndarray]:
+    """Yields the row numbers of each batch of a worker, in an order that all contenders share."""
+    for epoch in range(arguments.epochs):
+        order = np.random.default_rng(epoch).permutation(rows)
+        for first in range(0, rows - arguments.batch * WORKERS + 1, arguments.batch):
+            yield order[first : first + arguments.batch]
+
+
+def train(arguments: argparse.Namespace) -> None:
+    """Trains one contender in a task of the cluster."""
+    (name,) = arguments.contender
+    import tensorflow as tf
+
+    import tfdist
+    from tfdist.averaging import Staleness, staleness_of
+    from tfdist.cluster import ClusterConfig
+    from tfdist.train.data import fashion_mnist_images
+
+    # TensorFlow runs Python code of a step in the coordinator, where each worker that waits keeps a thread.
+    tf.config.threading.set_inter_op_parallelism_threads(4 * WORKERS)
+    if name == "synchronous":
+        strategy = tfdist.create_strategy("multi_worker_mirrored")
+        per_update = 1.0
+    else:
+        options = ON_PARAMETER_SERVERS[name]
+        staleness = None if options is None else Staleness(**options)
+        strategy = tfdist.create_strategy("parameter_server", staleness=staleness)
+        per_update = (staleness.gradients_per_update if staleness else 1) / WORKERS
+    splits = fashion_mnist_images()
+    (images, labels), (test_images, test_labels) = splits["train"], splits["eval"]
+    images, test_images = images.reshape(-1, 784), test_images.reshape(-1, 784)
+    chosen = list(batches(arguments, len(images)))
+    chosen = chosen[: len(chosen) // WORKERS * WORKERS]
+    with strategy.scope():
+        tf.keras.utils.set_random_seed(0)
+        model = tf.keras.Sequential(
+            [tf.keras.layers.Input((784,)), tf.keras.layers.Dense(128, "relu"), tf.keras.layers.Dense(10)]
+        )
+        updates = len(chosen) / WORKERS / per_update
+        rate = tf.keras.optimizers.schedules.PolynomialDecay(arguments.rate * per_update, updates, 0.0)
+        optimizer = tf.keras.optimizers.SGD(rate, momentum=MOMENTUM)
+        optimizer.build(model.trainable_variables)
+    loss_fn = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="none")
+
+    def wait(worker: np.ndarray, *_: np.ndarray) -> np.ndarray:
+        time.sleep(arguments.seconds * (SLOWER if worker == WORKERS - 1 else 1))
+        return worker
+
+    def replica_step(worker: tf.Tensor, x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+        with tf.GradientTape() as tape:
+            logits = model(tf.cast(x, tf.float32) / 255, training=True)
+            total = tf.reduce_sum(loss_fn(y, logits)) / arguments.batch / strategy.num_replicas_in_sync
+        gradients = tape.gradient(total, model.trainable_variables)
+        waited = tf.numpy_function(wait, [worker, *gradients], tf.int64)
+        with tf.control_dependencies([waited]):
+            gradients = [tf.identity(gradient) for gradient in gradients]
+        optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
+        return total
+
+    @tf.function
+    def step(worker: tf.Tensor | None, x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+        if worker is None:
+            worker = tf.distribute.coordinator.experimental_get_current_worker_index()
+        return strategy.run(replica_step, args=(worker, x, y))
+
+    @tf.function
+    def accuracy() -> tf.Tensor:
+        logits = model(tf.cast(test_images, tf.float32) / 255, training=False)
+        return tf.reduce_mean(tf.cast(tf.argmax(logits, 1) == test_labels, tf.float32))
+
+    counts, rank = None, 0
+    if name == "synchronous":
+        rank = ClusterConfig.detect().task_index
+        own = chosen[rank::WORKERS]
+        begin = 0.0
+        for number, rows in enumerate(own):
+            if number == 1:
+                begin = time.perf_counter()
+            float(strategy.experimental_local_results(step(tf.constant(rank, tf.int64), images[rows], labels[rows]))[0])
+        samples, seconds = (len(own) - 1) * WORKERS * arguments.batch, time.perf_counter() - begin
+    else:
+        coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
+        for rows in chosen[:WORKERS]:
+            coordinator.schedule(step, args=(None, images[rows], labels[rows]))
+        coordinator.join()
+        before = staleness_of(optimizer) if staleness else None
+        begin = time.perf_counter()
+        for rows in chosen[WORKERS:]:
+            coordinator.schedule(step, args=(None, images[rows], labels[rows]))
+        coordinator.join()
+        seconds = time.perf_counter() - begin
+        counts = staleness_of(optimizer).since(before) if before is not None else None
+        samples = (counts.applied if counts else len(chosen) - WORKERS) * arguments.batch
+    result = {
+        "samples_per_second": samples / seconds,
+        "accuracy": float(accuracy()),
+        "updates": int(np.asarray(optimizer.iterations)),
+        "dropped": counts.dropped if counts else 0,
+        "mean_staleness": counts.mean if counts else None,
+        "largest_staleness": counts.largest if counts else None,
+    }
+    if rank == 0:
+        arguments.result.write_text(json.dumps(result))
+
+
+def table(results: dict[str, dict[str, Any]], arguments: argparse.Namespace) -> str:
+    """Returns the document with the results."""
+    base = results.get("synchronous", {}).get("samples_per_second")
+    lines = [
+        "# What does a slow worker cost?",
+        "",
+        f"Four workers, of which one is four times slower: {arguments.seconds * 1000:.0f} ms of waiting in a step, and "
+        f"{arguments.seconds * SLOWER * 1000:.0f} ms. {arguments.epochs} epochs of Fashion-MNIST, batches of "
+        f"{arguments.batch} for each worker, one run each. Samples whose gradients were dropped are not counted.",
+        "",
+        "```sh",
+        "python benchmarks/stragglers.py --write docs/benchmarks/stragglers.md",
+        "```",
+        "",
+        "| contender | samples/s | over synchronous | accuracy | updates | dropped | staleness: mean, largest |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for name, one in results.items():
+        over = f"{one['samples_per_second'] / base:.2f}" if base else "-"
+        known = one["mean_staleness"] is not None
+        staleness = f"{one['mean_staleness']:.2f}, {one['largest_staleness']}" if known else "-"
+        lines.append(
+            f"| {name} | {one['samples_per_second']:.0f} | {over} | {one['accuracy'] * 100:.1f} % | {one['updates']} | "
+            f"{one['dropped']} | {staleness} |"
+        )
+    return "\n".join([*lines, ""])
+
+
+if __name__ == "__main__":
+    main()

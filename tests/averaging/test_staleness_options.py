@@ -1,0 +1,73 @@
+"""Options that cannot be honoured are refused."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from tfdist import create_strategy
+from tfdist.averaging import Staleness, StalenessCounts, staleness_of
+from tfdist.cluster import ClusterConfig
+
+CLUSTER = ClusterConfig(
+    jobs={"chief": ["a:1"], "worker": ["b:1", "c:1"], "ps": ["d:1"]}, task_type="chief", task_index=0
+)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"scale": "tau"}, "expected staleness.scale to be '1/tau', a function of tau, or None, received 'tau'."),
+        ({"bound": -1}, "expected staleness.bound to be a whole number of at least 0, or None, received -1."),
+        ({"bound": 1.5}, "expected staleness.bound to be a whole number of at least 0, or None, received 1.5."),
+        ({"drop_above": -1}, "expected staleness.drop_above to be a whole number of at least 0, or None, received -1."),
+        ({"soft_sync": 0}, "expected staleness.soft_sync to be a whole number of at least 1, or None, received 0."),
+        (
+            {"soft_sync": True},
+            "expected staleness.soft_sync to be a whole number of at least 1, or None, received True.",
+        ),
+    ],
+)
+def test_values_of_the_wrong_kind_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(message)):
+        Staleness(**options)
+
+
+def test_more_gradients_than_workers_are_refused_before_the_cluster_starts() -> None:
+    message = "expected staleness.soft_sync to be at most the number of workers, 2, received 3."
+    with pytest.raises(ValueError, match=re.escape(message)):
+        create_strategy("parameter_server", cluster=CLUSTER, staleness=Staleness(soft_sync=3))
+
+
+def test_other_values_than_staleness_are_refused() -> None:
+    message = "expected staleness to be a tfdist.averaging.Staleness or None, received dict."
+    with pytest.raises(ValueError, match=re.escape(message)):
+        create_strategy("parameter_server", cluster=CLUSTER, staleness={"bound": 1})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["auto", "one_device", "mirrored", "multi_worker_mirrored", "central_storage", "tpu"])
+def test_other_strategies_refuse_staleness(name: str, no_surroundings: None) -> None:
+    with pytest.raises(ValueError, match=r"expected no staleness for the strategy .*; only parameter_server takes it"):
+        create_strategy(name, staleness=Staleness())
+
+
+def test_without_staleness_there_is_nothing_to_read(no_surroundings: None) -> None:
+    with pytest.raises(
+        ValueError, match=r"expected a strategy that was made with staleness=tfdist\.averaging.Staleness"
+    ):
+        staleness_of(object())
+
+
+def test_counts_are_told_in_one_line_and_can_be_subtracted() -> None:
+    earlier = StalenessCounts(updates=1, applied=2, dropped=0, waiting=1, histogram=(3, 0, 0))
+    later = StalenessCounts(updates=3, applied=6, dropped=2, waiting=0, histogram=(5, 1, 2))
+    since = later.since(earlier)
+    assert since == StalenessCounts(updates=2, applied=4, dropped=2, waiting=0, histogram=(2, 1, 2))
+    assert (since.gradients, since.mean, since.largest) == (5, 1.0, 2)
+    assert StalenessCounts(updates=0, applied=0, dropped=0, waiting=0, histogram=(0, 0)).mean == 0.0
+    assert (
+        earlier.line()
+        == "staleness: 3 gradients, 2 applied in 1 updates, 0 dropped, 1 waiting; mean 0.00, largest 0; 0: 3"
+    )

@@ -1,0 +1,46 @@
+"""Versions, counts and weights of scripted steps are those of an independent simulation."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.averaging.event_simulation import random_events, simulate
+from tests.averaging.scenarios import SCENARIOS, WORKERS
+from tests.processes import run
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    folder = tmp_path_factory.mktemp("scripted")
+    command = [sys.executable, "-m", "tests.averaging.programs.scripted_steps", str(folder / "results.json")]
+    assert run(command, cwd=folder, deadline_seconds=240).code == 0
+    return json.loads((folder / "results.json").read_text())
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_scripted_steps_have_the_versions_counts_and_weights_of_the_simulation(trained: Any, name: str) -> None:
+    scenario = SCENARIOS[name]
+    events = random_events(scenario.seed, workers=WORKERS, steps=scenario.steps)
+    expected = simulate(events, scenario.simulated_optimizer(), **scenario.simulated)
+    actual = trained[name]
+    assert actual["counts"] == expected["counts"]
+    assert actual["histogram"] == expected["histogram"]
+    assert sum(actual["histogram"]) == scenario.steps
+    assert actual["iterations"] == expected["counts"][-1][0]
+    np.testing.assert_allclose(actual["weights"], expected["weights"], rtol=0, atol=1e-10)
+
+
+def test_the_scripts_have_stale_dropped_and_waiting_gradients() -> None:
+    results = {
+        name: simulate(
+            random_events(one.seed, workers=WORKERS, steps=one.steps), one.simulated_optimizer(), **one.simulated
+        )
+        for name, one in SCENARIOS.items()
+    }
+    assert all(sum(one["histogram"][2:]) > 3 for name, one in results.items() if "soft_sync" not in name)
+    assert all(one["counts"][-1][2] > 0 for name, one in results.items() if "drop" in name)

@@ -91,10 +91,13 @@ def test_the_critical_section_outlives_its_holder(children: Any, free_ports: Any
     started["worker", index] = start("worker", index)
     assert started["chief", 0].end().code == 0
     results = json.loads((folder / "results.json").read_text())
-    # TensorFlow runs the step of the lost worker again. If its update was made, it counts twice.
+    # TensorFlow runs the step of the lost worker again. Its first update was made and counted, or TensorFlow stopped it
+    # where it was: then it is not counted, although it may have changed the variables.
     assert results["steps"] <= results["gradients"] <= results["steps"] + 1
-    assert results["updates"] == results["gradients"] == results["iterations"]
-    assert results["variable"] == [results["updates"], 2 * results["updates"]]
+    assert results["updates"] == results["gradients"]
+    assert results["iterations"] - results["updates"] in (0, 1)
+    assert results["variable"][0] - results["updates"] in (0, 1)
+    assert results["variable"][1] == 2 * results["variable"][0]
 
 
 def wait_for(path: Path, *, seconds: float) -> None:

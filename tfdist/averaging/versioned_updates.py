@@ -12,7 +12,8 @@ the section, after the version: they may be newer than the version says, but not
 
 All operations of the section are placed on the parameter servers, and the gradients are copied there before the section
 begins, so that a slow worker does not keep the section. If its worker dies, TensorFlow ends the step on the
-parameter servers too, which frees the mutex.
+parameter servers too, which frees the mutex. An update that is stopped in the middle may have changed variables, as it
+may without the section; it is not counted.
 """
 
 from __future__ import annotations
@@ -87,6 +88,21 @@ class VersionedUpdates:
         """Whether an update is being traced by this thread, so that the optimizer's own update is called."""
         return getattr(self._local, "is_updating", False)
 
+    def read_versions(self) -> tf.Tensor:
+        """Returns the versions that the step read.
+
+        Raises:
+            ValueError: outside of a step that `strategy.run` runs in a tf.function.
+        """
+        read = getattr(self._local, "versions", None)
+        if read is None:
+            raise ValueError(
+                "expected the optimizer to be called in a function that strategy.run calls in a tf.function, because "
+                "the version of the weights is read where strategy.run begins, received a call outside of it; compute "
+                "the gradients and call the optimizer in strategy.run."
+            )
+        return read
+
     def update(self, optimizer: Any, gradients: Sequence[Any], variables: Sequence[Any], apply: Callable) -> None:
         """Updates variables with gradients, or drops or keeps the gradients, as the options say.
 
@@ -99,13 +115,7 @@ class VersionedUpdates:
         Raises:
             ValueError: outside of a step that `strategy.run` runs in a tf.function.
         """
-        read: Any = getattr(self._local, "versions", None)
-        if read is None:
-            raise ValueError(
-                "expected the optimizer to be called in a function that strategy.run calls in a tf.function, because "
-                "the version of the weights is read where strategy.run begins, received a call outside of it; compute "
-                "the gradients and call the optimizer in strategy.run."
-            )
+        read = self.read_versions()
         row = self._row(optimizer)
         accumulators = self._accumulators_of(optimizer, variables)
         gradients = [_at(gradient, variable) for gradient, variable in zip(gradients, variables, strict=True)]

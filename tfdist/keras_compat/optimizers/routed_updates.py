@@ -63,6 +63,7 @@ def _apply_keras3(stock: Callable) -> Callable:
         updates = _updates()
         if updates is None or not len(grads):
             return stock(self, grads, trainable_variables)
+        updates.read_versions()
         variables = None if trainable_variables is None else list(trainable_variables)
         if not self.built and variables is not None:
             build_once(self, variables)
@@ -81,6 +82,7 @@ def _apply_keras2(stock: Callable) -> Callable:
         pairs = list(grads_and_vars)
         if updates is None or not pairs:
             return stock(self, pairs, name, *args, **kwargs)
+        updates.read_versions()
         variables = [variable for _, variable in pairs]
         with tf.init_scope():
             self.build(variables)

@@ -87,6 +87,17 @@ def test_soft_sync_with_all_workers_and_bound_0_is_synchronous(trained: Any) -> 
     np.testing.assert_allclose(one["weights"][1], b, rtol=0, atol=1e-5)
 
 
+def test_with_a_bound_workers_without_data_do_not_keep_the_others_waiting(trained: Any) -> None:
+    assert sum(trained["uneven"]["histogram"]) == trained["uneven"]["updates"] == 2 + 6 + 10
+
+
+@pytest.mark.parametrize(("name", "updates"), [("sparse", 20), ("sparse, soft_sync", 10)])
+def test_sparse_gradients_update_their_rows(trained: Any, name: str, updates: int) -> None:
+    assert trained[name]["updates"] == updates
+    row_1, row_3 = -0.5 * 2 * updates, -0.5 * updates
+    assert trained[name]["table"] == [[0.0] * 2, [row_1] * 2, [0.0] * 2, [row_3] * 2]
+
+
 def test_what_a_step_cannot_honour_is_refused(trained: Any) -> None:
     outside, factor, scaling = trained["refusals"]
     assert "expected the optimizer to be called in a function that strategy.run calls in a tf.function" in outside

@@ -104,6 +104,41 @@ def synchronous(strategy: Any) -> dict[str, Any]:
     }
 
 
+def uneven(strategy: Any) -> dict[str, Any]:
+    """Every worker reads its own data, of which worker i has 4 * i + 2 batches. The bound is 0."""
+    strategy.tfdist_updates = VersionedUpdates(strategy, Staleness(bound=0))
+    model = model_of(strategy, lambda: tf.keras.optimizers.SGD(0.01))
+
+    def dataset_of(context: Any) -> tf.data.Dataset:
+        batches = tf.cast(context.input_pipeline_id, tf.int64) * 4 + 2
+        return tf.data.Dataset.from_tensor_slices((X, Y)).batch(12).take(batches)
+
+    model.fit(strategy.distribute_datasets_from_function(dataset_of), steps_per_epoch=18, verbose=0)
+    return counts_of(model)
+
+
+def sparse(strategy: Any, staleness: Staleness) -> dict[str, Any]:
+    """Makes 20 steps with a sparse gradient that has one row twice."""
+    strategy.tfdist_updates = VersionedUpdates(strategy, staleness)
+    with strategy.scope():
+        zeros = np.zeros((4, 2), "float32")
+        table = tf.keras.Variable(zeros) if hasattr(tf.keras, "Variable") else tf.Variable(zeros)
+        other = tf.keras.Variable([0.0]) if hasattr(tf.keras, "Variable") else tf.Variable([0.0])
+        optimizer = tf.keras.optimizers.SGD(0.5)
+        optimizer.build([table, other])
+
+    def replica_step() -> None:
+        gradient = tf.IndexedSlices(tf.ones([3, 2]), tf.constant([1, 3, 1]), tf.constant([4, 2]))
+        optimizer.apply_gradients([(gradient, table), (None, other)])
+
+    step = tf.function(lambda: strategy.run(replica_step), autograph=False)
+    coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
+    for _ in range(20):
+        coordinator.schedule(step)
+    coordinator.join()
+    return {"table": np.asarray(table).tolist(), "updates": staleness_of(optimizer).updates}
+
+
 def refusals(strategy: Any) -> list[str]:
     """Returns the messages of what is refused in a step."""
     strategy.tfdist_updates = VersionedUpdates(strategy, Staleness(scale=lambda tau: [1.0, 1.0]))
@@ -146,8 +181,11 @@ def main() -> None:
         "fit": fit(strategy, Staleness(), f"{sys.argv[2]}/board"),
         "fit, soft_sync": fit(strategy, Staleness(soft_sync=3), f"{sys.argv[2]}/board2"),
         "refusals": refusals(strategy),
+        "sparse": sparse(strategy, Staleness(scale=None)),
+        "sparse, soft_sync": sparse(strategy, Staleness(scale=None, soft_sync=2)),
         # Last, since the bound stays.
         "synchronous": synchronous(strategy),
+        "uneven": uneven(strategy),
     }
     with open(sys.argv[1], "w") as file:
         json.dump(results, file)

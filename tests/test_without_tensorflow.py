@@ -48,6 +48,7 @@ NEED_IT = {
 }
 DO_NOT = {
     "tfdist": ["AllReduceOptions", "__version__"],
+    "tfdist.averaging": ["ring"],
     "tfdist.cluster": ["ClusterConfig"],
     "tfdist.doctor": ["main"],
     "tfdist.flags": ["define_flags"],

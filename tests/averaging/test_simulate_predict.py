@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import subprocess
 import sys
@@ -190,6 +191,10 @@ def test_the_fastest_of_several_rates_is_chosen():
 def test_wrong_options_are_refused(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+def test_each_public_name_has_an_example():
+    assert [name for name in simulate.__all__ if ">>> " not in (inspect.getdoc(getattr(simulate, name)) or "")] == []
 
 
 def test_the_command_prints_the_same_table_twice_without_tensorflow():

@@ -50,7 +50,7 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument("--rows", type=int, default=32768, help="rows of the problem")
     options.add_argument("--part", type=float, default=0.01, help="part of the first loss that is to be reached")
     options.add_argument("--max-steps", type=int, default=1000, help="steps of each worker at most")
-    options.add_argument("--rates", type=float, nargs="+", default=[4, 2, 1, 0.5, 0.25, 8], help="rates to try")
+    options.add_argument("--rates", type=float, nargs="+", default=[4, 2, 8, 1, 0.5, 16, 0.25], help="rates to try")
     return options
 
 

@@ -188,6 +188,22 @@ def test_signals_are_noted_and_the_handlers_are_put_back(number):
     assert signal.getsignal(number) is before
 
 
+def test_signals_that_are_noted_are_not_read_by_another_part_of_the_program():
+    reader, writer = os.pipe()
+    os.set_blocking(reader, False)
+    os.set_blocking(writer, False)
+    before = signal.set_wakeup_fd(writer)
+    try:
+        with noted_signals():
+            signal.raise_signal(signal.SIGTERM)
+        with pytest.raises(BlockingIOError):
+            os.read(reader, 1)
+    finally:
+        assert signal.set_wakeup_fd(before) == writer
+        os.close(reader)
+        os.close(writer)
+
+
 def test_a_directory_that_does_not_answer_fails(tmp_path, monkeypatch, capsys):
     ended = Event()
     monkeypatch.setattr(OwnFiles, "write", lambda files: ended.wait(60))

@@ -29,7 +29,6 @@ ROOMS: dict[str, set[str]] = {
     "watch": {"cluster", "workers", "allreduce", "keras_compat"},
     "allreduce": set(),
     "keras_compat": {"allreduce", "saving", "workers"},
-    "averaging": {"keras_compat"},
     "strategies": {"cluster", "allreduce", "averaging", "keras_compat"},
     "adoption": {"cluster", "allreduce", "keras_compat", "strategies"},
     "input": {"workers"},

@@ -31,8 +31,8 @@ def noted_signals() -> Iterator[list[int]]:
     if threading.current_thread() is not threading.main_thread():
         yield received
         return
-    # Another part of the program, such as AutoResume, reads the numbers of the signals in a thread of its own, maybe only
-    # after the handlers below have been put back.
+    # Another part of the program, such as AutoResume, reads the numbers of the signals in a thread of its own, maybe
+    # only after the handlers below have been put back.
     wakeup = signal.set_wakeup_fd(-1)
     before = {number: signal.signal(number, note) for number in _SIGNALS}
     try:

@@ -3,11 +3,14 @@ from __future__ import annotations
 import re
 
 import pytest
+import tensorflow as tf
 from absl import flags
 
 from tfdist import AllReduceOptions
-from tfdist.averaging import Staleness
-from tfdist.flags import GROUPS, all_reduce_from_flags, define_flags, strategy_from_flags
+from tfdist.averaging import Average, ElasticAverage, Nesterov, Staleness
+from tfdist.averaging.schedule import Meetings
+from tfdist.flags import GROUPS, all_reduce_from_flags, define_flags, optimizer_from_flags, strategy_from_flags
+from tfdist.keras_compat.optimizers.hooked import hook_of
 
 NAMES = {
     "strategy": {
@@ -20,6 +23,9 @@ NAMES = {
         "all_reduce_transport",
         "compression",
         "backward_passes_per_step",
+        "local_steps",
+        "local_start_step",
+        "outer",
         "staleness_scale",
         "staleness_drop_above",
         "staleness_bound",
@@ -188,6 +194,35 @@ def test_flags_of_staleness_reach_create_strategy(argv, expected, asked):
     assert options["staleness"] == expected
 
 
+@pytest.mark.parametrize(
+    ("argv", "meetings", "rule"),
+    [
+        (["--local_steps=4"], Meetings(every=4, start_step=0), Average()),
+        (["--local_steps=8", "--outer=nesterov", "--local_start_step=2"], Meetings(every=8, start_step=2), Nesterov()),
+        (["--local_steps=8", "--outer=elastic"], Meetings(every=8, start_step=0), ElasticAverage(rate=0.9)),
+    ],
+)
+def test_flags_of_local_steps_reach_the_optimizer(argv, meetings, rule):
+    hook = hook_of(optimizer_from_flags(tf.keras.optimizers.SGD(), parsed(*argv)))
+    assert (hook.meetings, hook.meeting.outer) == (meetings, rule)
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["--outer=nesterov"], "expected --local_steps with --outer, received none"),
+        (["--local_start_step=3"], "expected --local_steps with --local_start_step, received none"),
+        (
+            ["--local_steps=2", "--backward_passes_per_step=2"],
+            "expected --backward_passes_per_step=1 with --local_steps, received 2",
+        ),
+    ],
+)
+def test_flags_of_local_steps_that_contradict_each_other_are_refused(argv, message):
+    with pytest.raises(ValueError, match=message):
+        optimizer_from_flags(tf.keras.optimizers.SGD(), parsed(*argv))
+
+
 @pytest.mark.parametrize(("argv", "replicas"), [(["--devices=2"], 2), (["--devices=CPU:0,CPU:1,CPU:3"], 3), ([], 1)])
 def test_the_strategy_has_the_devices_that_the_flags_name(argv, replicas, four_cpus, no_surroundings):
     assert strategy_from_flags(parsed("--strategy=mirrored", *argv)).num_replicas_in_sync == replicas
@@ -208,6 +243,9 @@ def test_0_devices_are_refused(four_cpus, no_surroundings):
         "--all_reduce_timeout_seconds=-1",
         "--all_reduce_transport=gloo",
         "--startup_timeout_seconds=-1",
+        "--local_steps=0",
+        "--local_start_step=-1",
+        "--outer=mean",
         "--staleness_scale=tau",
         "--staleness_bound=-1",
         "--staleness_soft_sync=0",

@@ -18,6 +18,19 @@ class OuterRule(Protocol):
     Attributes:
         slots: names of the arrays that the rule remembers between meetings; they begin with zeros.
         keeps_own: whether replicas have different weights after a meeting.
+
+    Example:
+        A rule of your own: half of the mean change.
+
+        >>> import tensorflow as tf
+        >>> from tfdist.averaging import LocalSGD
+        >>> class HalfOfTheChange:
+        ...     slots, keeps_own = (), False
+        ...     def part(self, anchor, own, weight):
+        ...         return weight * (anchor - own)
+        ...     def next(self, anchor, own, part, total, slots):
+        ...         return anchor - 0.5 * total, anchor - 0.5 * total, ()
+        >>> optimizer = LocalSGD(tf.keras.optimizers.SGD(0.1), outer=HalfOfTheChange())
     """
 
     @property

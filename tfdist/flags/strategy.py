@@ -11,6 +11,7 @@ from tfdist.allreduce import AllReduceOptions
 from tfdist.allreduce.compression import compression_from_name
 from tfdist.allreduce.options import ALGORITHMS, TRANSPORTS
 from tfdist.averaging.staleness import INVERSE, Staleness
+from tfdist.flags import local_steps
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -98,14 +99,16 @@ def strategy_from_flags(flag_values: flags.FlagValues = flags.FLAGS) -> tf.distr
 
 
 def optimizer_from_flags(optimizer: Any, flag_values: flags.FlagValues = flags.FLAGS) -> Any:
-    """Returns an optimizer that exchanges gradients as the flags say; see tfdist.optimizers.DistributedOptimizer.
+    """Returns an optimizer that exchanges gradients, or weights, as the flags say.
+
+    See tfdist.optimizers.DistributedOptimizer, and tfdist.averaging.LocalSGD for `--local_steps`.
 
     Args:
         optimizer: any optimizer of the Keras in use, made in the scope of `strategy_from_flags()`.
         flag_values: parsed flags of the group "strategy".
 
     Raises:
-        ValueError: at the first step, if DistributedOptimizer does not support the strategy.
+        ValueError: for flags that contradict each other, and at the first step, if the strategy is not supported.
 
     Example:
         >>> import tensorflow as tf
@@ -122,6 +125,8 @@ def optimizer_from_flags(optimizer: Any, flag_values: flags.FlagValues = flags.F
     from tfdist.optimizers import DistributedOptimizer
 
     all_reduce, passes = all_reduce_from_flags(flag_values), flag_values.backward_passes_per_step
+    if local_steps.is_asked(flag_values):
+        return local_steps.local_sgd_from_flags(optimizer, flag_values)
     across_workers = isinstance(tf.distribute.get_strategy(), tf.distribute.MultiWorkerMirroredStrategy)
     # Across workers DistributedOptimizer is used even if no flag asks for it: TensorFlow's own sum is slower.
     if not across_workers and passes == 1 and (all_reduce is None or all_reduce.compressor is None):
@@ -171,6 +176,7 @@ def define(fv: flags.FlagValues) -> None:
         lower_bound=1,
         flag_values=fv,
     )
+    local_steps.define(fv)
     flags.DEFINE_enum(
         "staleness_scale",
         None,

@@ -36,11 +36,17 @@ def train(
     **options: Any,
 ) -> dict[str, Any]:
     """Trains, and returns the weights that are seen, and the own weights and slots of the replicas of this process."""
-    tf.keras.backend.set_floatx("float64")
+    _compute_in("float64")
     try:
         return _train(strategy, epochs, every, outer, rule, loop, momentum, optimizer, callbacks, options)
     finally:
-        tf.keras.backend.set_floatx("float32")
+        _compute_in("float32")
+
+
+def _compute_in(dtype: str) -> None:
+    tf.keras.backend.set_floatx(dtype)
+    # Keras keeps the policy that it made from the former type.
+    tf.keras.mixed_precision.set_global_policy(dtype)
 
 
 def _train(

@@ -80,6 +80,27 @@ def test_a_worker_waits_once_it_is_more_than_the_bound_ahead(cluster_of: Any, bo
     until(lambda: cluster.bound.finished == {0: bound + 2, 1: 1, 2: 1})
 
 
+def test_a_worker_that_waits_does_not_use_up_a_notification_for_the_slowest(cluster_of: Any) -> None:
+    """A new step notifies one worker: if that worker may not take the step, the slowest one would never take it."""
+    cluster = cluster_of(2, 0)
+    condition, waiting = cluster.closure_queue._closures_queued_condition, []
+    stock = condition.wait
+
+    def wait(timeout: float | None = None) -> bool:
+        waiting.append(threading.current_thread().name)
+        return stock(timeout)
+
+    cluster.schedule(2)
+    until(lambda: cluster.closure_queue._queue.empty())
+    condition.wait = wait
+    cluster.may_finish[0].release(1)
+    until(lambda: cluster.bound.finished == {0: 1, 1: 0})
+    time.sleep(0.2)
+    assert waiting == []
+    cluster.may_finish[1].release(1)
+    until(lambda: sorted(waiting) == ["WorkerClosureProcessingLoop-0", "WorkerClosureProcessingLoop-1"])
+
+
 def test_a_worker_that_waits_builds_its_datasets(cluster_of: Any) -> None:
     cluster = cluster_of(2, 0)
     cluster.schedule(10)

@@ -71,6 +71,7 @@ class Bound:
         self._names = {f"WorkerClosureProcessingLoop-{index}": index for index in self._standings}
         self._stuck: set[int] = set()
         self._lock = threading.Lock()
+        self._step_is_finished = threading.Condition()
         queue = self._queue
         queue.get = self._getting(queue.get)
         queue.mark_finished = self._finishing(queue.mark_finished)
@@ -95,7 +96,10 @@ class Bound:
                         return None
                     if not self._queue._tagged_queue[tag].empty():
                         return self._queue._tagged_queue[tag].get(block=False)
-                    self._queue._closures_queued_condition.wait(timeout=_POLL_SECONDS)
+                # Not a wait for the queue's own condition: a new step notifies one of those who wait for it, and a
+                # worker that may not take the step would use up the notification for which the slowest one waits.
+                with self._step_is_finished:
+                    self._step_is_finished.wait(timeout=_POLL_SECONDS)
             closure = stock(timeout=timeout, tag=tag)
             if closure is not None and closure.tag is None:
                 with self._lock:
@@ -114,6 +118,8 @@ class Bound:
                     self._standings[worker].began = None
                     self._stuck.discard(worker)
             stock()
+            with self._step_is_finished:
+                self._step_is_finished.notify_all()
 
         return mark_finished
 

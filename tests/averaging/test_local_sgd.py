@@ -29,6 +29,8 @@ def check(found: dict[str, Any], expected: oracle.Trained) -> None:
 CASES = {
     "average": ({"every": 4}, {}),
     "average, every step": ({"every": 1}, {}),
+    # What synchronous SGD computes.
+    "average, every step, momentum": ({"every": 1, "momentum": 0.75}, {"start_step": 50, "momentum": 0.75}),
     "average, a schedule": ({"every": lambda step: step // 10 + 1}, {}),
     "average, momentum": ({"every": 4, "momentum": 0.75}, {"momentum": 0.75}),
     "average, momentum, own slots": (
@@ -78,7 +80,16 @@ def test_a_loop_of_ones_own_gives_what_numpy_computes(strategy: Any, name: str) 
 
 
 @pytest.mark.parametrize("devices", [1, 2])
-@pytest.mark.parametrize("name", ["average, momentum", "post-local", "nesterov, post-local", "elastic"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "average, momentum",
+        "average, every step, momentum",
+        "nesterov, post-local",
+        pytest.param("post-local", marks=pytest.mark.full),
+        pytest.param("elastic", marks=pytest.mark.full),
+    ],
+)
 def test_workers_give_what_numpy_computes(tmp_path: Path, devices: int, name: str) -> None:
     given, expected = CASES[name]
     found = on_workers(tmp_path, devices, given)

@@ -4,7 +4,9 @@ Every worker runs in its own network namespace, and `tc tbf` limits the rate of 
 Every contender trains a network of 5.8 million parameters on Fashion-MNIST from the same weights, with the records in
 the same order and one thread for each worker. The time and the bytes of a step are measured on every link. Accuracy is
 measured once, on unshaped links, because it does not depend on the link. The time to an accuracy is the number of steps
-to this accuracy, times the time of a step on the link.
+to this accuracy, times the time of a step on the link. With local steps, the time and the bytes of a step are means
+over whole rounds, and accuracy is that of the average at the meetings and after the last step. For post-local SGD they
+are means over the whole training, and the time to an accuracy counts the synchronous steps and the local ones.
 
     python benchmarks/slow_network.py --torch PYTHON --horovod PYTHON --write docs/benchmarks/communication.md
 
@@ -43,31 +45,49 @@ class Contender:
         program: file name of the program in the folder contenders.
         method: the program's --method.
         python: which interpreter runs the program: "own", "torch" or "horovod".
-        compressed: whether gradients are compressed. With compression the accuracy is measured for every number of
-            workers; without it only for the smallest number, because the sums of gradients differ only by rounding.
+        exact: whether the weights depend on the number of workers only by rounding: gradients are summed in every step,
+            uncompressed. The accuracy is then measured only for the smallest number of workers, and otherwise for each.
     """
 
     program: str
     method: str
     python: str = "own"
-    compressed: bool = False
+    exact: bool = False
 
 
+# A third of the first epoch.
+START = 78
 CONTENDERS = {
-    "TensorFlow": Contender(program="keras_worker.py", method="stock"),
-    "tfdist": Contender(program="keras_worker.py", method="tfdist"),
-    "tfdist, native": Contender(program="keras_worker.py", method="tfdist native"),
-    "tfdist, fp16": Contender(program="keras_worker.py", method="tfdist fp16", compressed=True),
-    "tfdist, topk:0.01": Contender(program="keras_worker.py", method="tfdist topk:0.01", compressed=True),
-    "tfdist, threshold:0.001": Contender(program="keras_worker.py", method="tfdist threshold:0.001", compressed=True),
-    "tfdist, powersgd:4": Contender(program="keras_worker.py", method="tfdist powersgd:4", compressed=True),
-    "torch DDP": Contender(program="torch_worker.py", method="torch", python="torch"),
-    "torch DDP, fp16 hook": Contender(program="torch_worker.py", method="torch fp16", python="torch", compressed=True),
-    "torch DDP, PowerSGD hook": Contender(
-        program="torch_worker.py", method="torch powersgd:4", python="torch", compressed=True
+    "TensorFlow": Contender(program="keras_worker.py", method="stock", exact=True),
+    "tfdist": Contender(program="keras_worker.py", method="tfdist", exact=True),
+    "tfdist, native": Contender(program="keras_worker.py", method="tfdist native", exact=True),
+    "tfdist, fp16": Contender(program="keras_worker.py", method="tfdist fp16"),
+    "tfdist, topk:0.01": Contender(program="keras_worker.py", method="tfdist topk:0.01"),
+    "tfdist, threshold:0.001": Contender(program="keras_worker.py", method="tfdist threshold:0.001"),
+    "tfdist, powersgd:4": Contender(program="keras_worker.py", method="tfdist powersgd:4"),
+    "tfdist, local:16": Contender(program="keras_worker.py", method="tfdist local every=16"),
+    "tfdist, local:16, slots": Contender(
+        program="keras_worker.py", method="tfdist local every=16 average=weights,slots"
     ),
-    "Horovod": Contender(program="horovod_worker.py", method="horovod", python="horovod"),
-    "Horovod, fp16": Contender(program="horovod_worker.py", method="horovod fp16", python="horovod", compressed=True),
+    "tfdist, local:16, fp16": Contender(program="keras_worker.py", method="tfdist local every=16 compression=fp16"),
+    "tfdist, local:16, topk:0.01": Contender(
+        program="keras_worker.py", method="tfdist local every=16 compression=topk:0.01"
+    ),
+    "tfdist, local:16, powersgd:4": Contender(
+        program="keras_worker.py", method="tfdist local every=16 compression=powersgd:4"
+    ),
+    "tfdist, post-local:16": Contender(program="keras_worker.py", method=f"tfdist local every=16 start={START}"),
+    "tfdist, DiLoCo:16": Contender(program="keras_worker.py", method="tfdist local every=16 outer=nesterov"),
+    "tfdist, EASGD:16": Contender(program="keras_worker.py", method="tfdist local every=16 outer=elastic"),
+    "torch DDP": Contender(program="torch_worker.py", method="torch", python="torch", exact=True),
+    "torch DDP, fp16 hook": Contender(program="torch_worker.py", method="torch fp16", python="torch"),
+    "torch DDP, PowerSGD hook": Contender(program="torch_worker.py", method="torch powersgd:4", python="torch"),
+    "torch, local:16": Contender(program="torch_worker.py", method="torch local every=16", python="torch"),
+    "torch, post-local:16": Contender(
+        program="torch_worker.py", method=f"torch local every=16 start={START}", python="torch"
+    ),
+    "Horovod": Contender(program="horovod_worker.py", method="horovod", python="horovod", exact=True),
+    "Horovod, fp16": Contender(program="horovod_worker.py", method="horovod fp16", python="horovod"),
 }
 
 
@@ -174,8 +194,23 @@ def measure(arguments: argparse.Namespace, pythons: dict[str, str], results: Res
 
 def accuracy_key(name: str, workers: int, arguments: argparse.Namespace) -> str:
     """Returns the key under which the accuracies of a contender are stored."""
-    workers = workers if CONTENDERS[name].compressed else min(arguments.workers)
+    workers = min(arguments.workers) if CONTENDERS[name].exact else workers
     return f"{name} | {workers} workers | accuracy | batch {arguments.batch} | {arguments.epochs} epochs"
+
+
+def mean_of(result: dict[str, float], part: str, start: int, steps: int | None) -> float:
+    """Returns the mean seconds or bytes of the first steps of a training.
+
+    Args:
+        result: what a contender printed; with synchronous steps before the local ones it has `first_seconds` too.
+        part: "seconds" or "bytes".
+        start: number of synchronous steps before the local ones, if there are such.
+        steps: number of steps; None for the local ones alone.
+    """
+    if steps is None or f"first_{part}" not in result:
+        return result[part]
+    first = min(start, steps)
+    return (first * result[f"first_{part}"] + (steps - first) * result[part]) / steps
 
 
 def tables(arguments: argparse.Namespace, results: Results) -> str:
@@ -190,7 +225,7 @@ def tables(arguments: argparse.Namespace, results: Results) -> str:
                 f"s to {arguments.target:.0%} accuracy | final accuracy |",
                 "| --- | --- | --- | --- | --- | --- | --- |",
             ]
-            measured = {}
+            measured, until = {}, {}
             for name in CONTENDERS:
                 runs = [
                     value
@@ -198,17 +233,22 @@ def tables(arguments: argparse.Namespace, results: Results) -> str:
                     if key.startswith(f"{name} | {workers} workers | {rate} | batch {arguments.batch} | run ")
                 ]
                 if runs:
-                    medians = [statistics.median(run[part] for run in runs) for part in ("seconds", "bytes")]
-                    measured[name] = (*medians, results.known.get(accuracy_key(name, workers, arguments), []))
+                    curve = results.known.get(accuracy_key(name, workers, arguments), [])
+                    medians = {part: statistics.median(run[part] for run in runs) for part in runs[0]}
+                    # Without a training for accuracy there is no length of the training: the local steps alone.
+                    last = curve[-1]["step"] if curve else None
+                    measured[name] = (*(mean_of(medians, part, START, last) for part in ("seconds", "bytes")), curve)
+                    until[name] = next((p["step"] for p in curve if p["accuracy"] >= arguments.target), None)
+                    if until[name]:
+                        until[name] *= mean_of(medians, "seconds", START, until[name])
             for name, (seconds, size, curve) in measured.items():
-                reached = next((point["step"] for point in curve if point["accuracy"] >= arguments.target), None)
                 against = size / measured["TensorFlow"][1] if "TensorFlow" in measured else None
                 cells = (
                     f"{arguments.batch / seconds:,.0f}",
                     f"{1000 * seconds:.0f}",
                     f"{size / 1e6:.2f}",
                     f"{against:.4f}" if against is not None else "",
-                    f"{reached * seconds:,.0f}" if reached else "",
+                    f"{until[name]:,.0f}" if until[name] else "",
                     f"{curve[-1]['accuracy']:.4f}" if curve else "",
                 )
                 lines.append(f"| {name} | {' | '.join(cells)} |")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import itertools
 import json
 import time
@@ -17,6 +18,43 @@ LEARNING_RATE = 0.05
 MOMENTUM = 0.9
 WARMUP_STEPS = 4
 EVALUATE_EVERY = 39
+
+
+@dataclasses.dataclass(frozen=True)
+class Rounds:
+    """When the ranks have equal weights.
+
+    Args:
+        every: number of local steps from one meeting to the next; 1 if the ranks sum their gradients in each step.
+        start: number of synchronous steps before the first local step.
+    """
+
+    every: int = 1
+    start: int = 0
+
+    def ends_with(self, step: int) -> bool:
+        """Returns whether the ranks have equal weights after a step, counted from 1."""
+        return step <= self.start or (step - self.start) % self.every == 0
+
+    def whole(self, steps: int) -> int:
+        """Returns a number of local steps that makes whole rounds, two at least, and is not below a number."""
+        return steps if self.every == 1 else max(-(-steps // self.every), 2) * self.every
+
+
+def settings_of(method: str) -> dict[str, str]:
+    """Returns the settings NAME=VALUE of a method of local steps, such as "every=16 start=78"."""
+    return dict(setting.split("=") for setting in method.split())
+
+
+def rounds_of(arguments: argparse.Namespace, settings: dict[str, str]) -> Rounds:
+    """Returns when the ranks meet. If steps are timed, the synchronous steps are as few as the measurement needs.
+
+    Args:
+        arguments: the contender's arguments.
+        settings: the settings of the method: every, and start for post-local SGD.
+    """
+    start = int(settings.get("start", 0))
+    return Rounds(int(settings["every"]), WARMUP_STEPS + arguments.steps if start and arguments.steps else start)
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -92,34 +130,54 @@ def run(
     step: Callable[[np.ndarray], Any],
     finish: Callable[[], Any],
     accuracy: Callable[[], float],
+    rounds: Rounds = Rounds(),
 ) -> None:
-    """Trains, and prints the seconds and bytes of a step; with --steps=0 prints the accuracy every 39 steps.
+    """Trains, and prints the seconds and bytes of a step; with --steps=0 prints the accuracy about every 39 steps.
+
+    With local steps, what is printed is the mean over whole rounds, and the accuracy is that at the meetings and at the
+    end. With synchronous steps before the local ones, there are means for both.
 
     Args:
         arguments: the contender's arguments.
         rows: number of rows of the training set.
         step: trains on the rows of the given numbers; may return before the step has ended.
         finish: waits until all steps have ended.
-        accuracy: returns the accuracy on the test set.
+        accuracy: returns the accuracy on the test set of the weights that all ranks have in common; with local steps
+            all ranks call it.
+        rounds: when the ranks meet.
     """
     batches = own_rows(arguments, rows)
-    for _ in range(WARMUP_STEPS if arguments.steps else 0):
-        step(next(batches))
-    finish()
     if arguments.steps:
-        before, begin = bytes_sent(), time.perf_counter()
-        for _ in range(arguments.steps):
-            step(next(batches))
-        finish()
-        seconds = (time.perf_counter() - begin) / arguments.steps
-        print_result(seconds=seconds, bytes=(bytes_sent() - before) / arguments.steps)
+
+        def timed(warmup: int, steps: int) -> tuple[float, float]:
+            for _ in range(warmup):
+                step(next(batches))
+            finish()
+            before, begin = bytes_sent(), time.perf_counter()
+            for _ in range(steps):
+                step(next(batches))
+            finish()
+            return (time.perf_counter() - begin) / steps, (bytes_sent() - before) / steps
+
+        first = {}
+        if rounds.start:
+            seconds, size = timed(WARMUP_STEPS, arguments.steps)
+            first = {"first_seconds": seconds, "first_bytes": size}
+        # The first round makes connections.
+        seconds, size = timed(WARMUP_STEPS if rounds.every == 1 else rounds.every, rounds.whole(arguments.steps))
+        print_result(seconds=seconds, bytes=size, **first)
         return
     total = total_steps(arguments, rows)
+    wanted = EVALUATE_EVERY
     for number in range(1, total + 1):
         step(next(batches))
-        # All replicas have equal weights: rank 0 evaluates, and the others wait for it in the next all-reduce.
-        if arguments.rank == 0 and (number % EVALUATE_EVERY == 0 or number == total):
-            print_result(step=number, accuracy=accuracy())
+        if number == total or (number >= wanted and rounds.ends_with(number)):
+            wanted = (number // EVALUATE_EVERY + 1) * EVALUATE_EVERY
+            # After synchronous steps rank 0 evaluates, and the others wait for it in the next all-reduce.
+            if arguments.rank == 0 or rounds.every > 1:
+                found = accuracy()
+                if arguments.rank == 0:
+                    print_result(step=number, accuracy=found)
 
 
 def print_result(**result: float) -> None:

@@ -1,4 +1,9 @@
-"""Trains one rank with plain tf.distribute (method "stock") or with tfdist (method "tfdist ...")."""
+"""Trains one rank with plain tf.distribute (method "stock") or with tfdist (method "tfdist ...").
+
+The method "tfdist local NAME=VALUE..." trains with tfdist.averaging.LocalSGD. The settings: every (steps from one
+meeting to the next), start (synchronous steps before), outer (average, block_momentum, nesterov, elastic), average
+(what is averaged, separated by commas), compression, and rate (learning rate).
+"""
 
 from __future__ import annotations
 
@@ -6,7 +11,7 @@ import json
 import os
 
 import numpy as np
-from common import parse_arguments, run
+from common import LEARNING_RATE, Rounds, parse_arguments, rounds_of, run, settings_of
 
 arguments = parse_arguments()
 addresses = arguments.addresses.split(",")
@@ -35,9 +40,26 @@ else:
 from network import Data, build  # noqa: E402  The module makes tensors, which must not exist before the strategy.
 
 data = Data(arguments)
+settings = settings_of(method.removeprefix("local")) if method.startswith("local ") else {}
+rounds = rounds_of(arguments, settings) if settings else Rounds()
 with strategy.scope():
-    model, optimizer = build(arguments, data.rows)
-    if kind == "tfdist" and method not in ("bare", "alone"):
+    model, optimizer = build(arguments, data.rows, rate=float(settings.get("rate", LEARNING_RATE)))
+    if settings:
+        from tfdist import AllReduceOptions
+        from tfdist.averaging import ElasticAverage, LocalSGD
+
+        outer = settings.get("outer", "average")
+        compression = settings.get("compression")
+        optimizer = LocalSGD(
+            optimizer,
+            every=rounds.every,
+            start_step=rounds.start,
+            # The rate of the paper.
+            outer=ElasticAverage(rate=0.9 / len(addresses)) if outer == "elastic" else outer,
+            average=settings.get("average", "weights").split(","),
+            all_reduce=AllReduceOptions(compression=compression) if compression else None,
+        )
+    elif kind == "tfdist" and method not in ("bare", "alone"):
         from tfdist import AllReduceOptions
         from tfdist.optimizers import DistributedOptimizer
 
@@ -72,7 +94,18 @@ def finish() -> None:
     float(strategy.experimental_local_results(last[0])[0])
 
 
-run(arguments, data.rows, one_step, finish, data.accuracy_of(model))
+accuracy_now = data.accuracy_of(model)
+
+
+def accuracy() -> float:
+    if not settings:
+        return accuracy_now()
+    # Evaluates what all ranks have in common; in the middle of a round this sums the weights of all ranks.
+    with optimizer._tfdist_hook.shown():
+        return accuracy_now()
+
+
+run(arguments, data.rows, one_step, finish, accuracy, rounds)
 # If a worker exits, the others fail: every worker therefore waits until all workers have ended their steps.
 strategy.reduce("SUM", strategy.run(lambda: tf.ones([])), axis=None).numpy()
 os._exit(0)

@@ -38,20 +38,23 @@ class Data:
         return lambda: float(accuracy())
 
 
-def build(arguments: argparse.Namespace, rows: int) -> tuple[tf.keras.Model, tf.keras.optimizers.Optimizer]:
+def build(
+    arguments: argparse.Namespace, rows: int, *, rate: float = LEARNING_RATE
+) -> tuple[tf.keras.Model, tf.keras.optimizers.Optimizer]:
     """Returns the model with the initial weights of all contenders, and its optimizer, which is not built yet.
 
     Args:
         arguments: the contender's arguments.
         rows: number of rows of the training set.
+        rate: the learning rate at the beginning.
     """
     layers = tf.keras.layers
     hidden = [layers.Dense(width, "relu") for width in arguments.layers]
     model = tf.keras.Sequential([layers.Input((INPUTS,)), *hidden, layers.Dense(CLASSES)])
     model.set_weights(initial_weights(arguments))
     steps = total_steps(arguments, rows)
-    rate = tf.keras.optimizers.schedules.PolynomialDecay(LEARNING_RATE, steps, end_learning_rate=0.0)
-    return model, tf.keras.optimizers.SGD(rate, momentum=MOMENTUM)
+    decay = tf.keras.optimizers.schedules.PolynomialDecay(rate, steps, end_learning_rate=0.0)
+    return model, tf.keras.optimizers.SGD(decay, momentum=MOMENTUM)
 
 
 def _scaled(values: tf.Tensor) -> tf.Tensor:

@@ -91,6 +91,16 @@ def test_residuals_of_compression_survive(compression, trained, tmp_path):
 
 
 @pytest.mark.full
+@pytest.mark.parametrize("outer", ["average", "nesterov"])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_own_values_of_replicas_survive(workers, outer, trained, tmp_path):
+    # The kill and the snapshot are between meetings, which are after the steps 5, 10, and so on.
+    options = () if workers else ("--strategy=mirrored",)
+    options = (*options, "--local-steps=5", f"--outer={outer}", "--data=repeated")
+    check_a_killed_training(trained, tmp_path / "run", *options, kills=(11,), workers=workers)
+
+
+@pytest.mark.full
 def test_a_loss_scale_survives(trained, tmp_path):
     options = "--strategy=mirrored", "--policy=mixed_float16"
     check_a_killed_training(trained, tmp_path / "run", *options, kills=(11,))

@@ -65,6 +65,14 @@ class UpdateHook(tf.__internal__.tracking.AutoTrackable):
         """Returns a context in which each replica has the values with which its training goes on."""
         return contextlib.nullcontext()
 
+    def build_before_steps(self, strategy: Any, variables: Sequence[Any]) -> None:
+        """Makes the state that the first step would make, for a training that is finished and is restored.
+
+        Args:
+            strategy: the strategy of the variables.
+            variables: the trained variables, in the order of the steps.
+        """
+
     def begin_training(self) -> None:
         """Gives each replica the values with which its training goes on."""
 

@@ -89,6 +89,11 @@ class LocalHook(UpdateHook):
         """See UpdateHook."""
         return contextlib.nullcontext() if self.seen_values is None else self.seen_values.own()
 
+    def build_before_steps(self, strategy: Any, variables: Sequence[Any]) -> None:
+        """See UpdateHook."""
+        with strategy.scope():
+            strategy.run(lambda: self._build_once(variables, ()))
+
     def begin_training(self) -> None:
         """See UpdateHook."""
         if self.seen_values is not None:

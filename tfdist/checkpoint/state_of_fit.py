@@ -38,7 +38,8 @@ class StateOfFit:
         self._model, self._directory = model, directory
         names = _names_of(callbacks)
         self._callbacks = {name: (one, plain_state(one, {}, "")) for name, one in zip(names, callbacks, strict=True)}
-        self._variables = TrainedVariables(lambda: training_variables(model), strategy, OwnVariables([model]))
+        self._own = OwnVariables([model])
+        self._variables = TrainedVariables(lambda: training_variables(model), strategy, self._own)
         self.model_name = self._variables.fingerprint(kind="model/", optimizers=type(model.optimizer).__name__)
         """Fingerprint of the model and its optimizer."""
 
@@ -116,6 +117,7 @@ class StateOfFit:
                 "that is built in its first step; add an Input layer, or call model.build before fit."
             )
         build_optimizer(self._model)
+        self._own.build()
         self.restore(part)
 
     def restore_made(self, values: Mapping[str, np.ndarray], *, former_replicas: int) -> None:

@@ -18,6 +18,7 @@ import numpy as np
 import tensorflow as tf
 
 import tfdist
+from tfdist.averaging import LocalSGD
 from tfdist.checkpoint.auto_resume import AutoResume
 from tfdist.input import distribute_files, write_tfrecords
 from tfdist.keras_compat import keras_in_use
@@ -102,6 +103,8 @@ def main() -> None:
     parser.add_argument("--data-directory", default="")
     parser.add_argument("--compression")
     parser.add_argument("--policy", default="float32")
+    parser.add_argument("--local-steps", type=int, default=0)
+    parser.add_argument("--outer", default="average")
     parser.add_argument("--kill-after", type=int, default=0)
     parser.add_argument("--terminate-after", type=int, default=0)
     parser.add_argument("--during", default="train")
@@ -127,6 +130,8 @@ def main() -> None:
         optimizer = keras.optimizers.Adam(rate)
         if given.policy == "mixed_float16":
             optimizer = keras.mixed_precision.LossScaleOptimizer(optimizer, dynamic_growth_steps=5)
+        if given.local_steps:
+            optimizer = LocalSGD(optimizer, every=given.local_steps, outer=given.outer)
         number = signal.SIGKILL if given.kill_after else signal.SIGTERM
         steps = given.kill_after or given.terminate_after
         signalled = Signalled(steps, given.victim, during=given.during, number=number)
@@ -153,7 +158,8 @@ def main() -> None:
         "norms": [float(np.linalg.norm(value)) for value in model.get_weights()],
         "history": history.history,
         "epochs": history.epoch,
-        "losses": signalled.losses,
+        # With local steps, the loss that a worker sees after a batch is its own.
+        "losses": [] if given.local_steps else signalled.losses,
     }
     print("RESULT", json.dumps(result), flush=True)
 

@@ -32,6 +32,13 @@ class OwnVariables:
             found |= {id(held_variable(variable)) for variable in [*trained, *slots]}
         return found
 
+    def build(self) -> None:
+        """Makes what the first step of the models would make for replicas that train on their own."""
+        for model, optimizer in self._optimizers():
+            hook = hook_of(optimizer)
+            assert hook is not None
+            hook.build_before_steps(model.distribute_strategy, model.trainable_variables)
+
     @contextlib.contextmanager
     def training(self) -> Iterator[None]:
         """Gives each replica the values with which its training goes on, within the context."""

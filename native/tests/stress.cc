@@ -2,6 +2,7 @@
 //
 //   stress threads SUMS RANKS SEED [tcp]   all ranks in one process, for ThreadSanitizer
 //   stress kill TIMES RANKS SEED [tcp]     each time one of several processes is killed at a random moment
+//   stress sums ELEMENTS INPUTS SEED       sums of every dtype at every address, compared with sums of integers
 //
 // Every rank draws the same operations from the seed, and starts up to eight of them at a time, in an order of its own.
 #include <signal.h>
@@ -54,38 +55,41 @@ Drawn Draw(std::mt19937_64& random, int ranks) {
   return drawn;
 }
 
+// Writes a whole number from 0 to 255, which every dtype but int8 has exactly; int8 has it up to 127.
+void Put(char* to, DType dtype, int value) {
+  auto put = [&](auto number) { std::memcpy(to, &number, sizeof number); };
+  switch (dtype) {
+    case DType::kFloat32: put(static_cast<float>(value)); break;
+    case DType::kFloat64: put(static_cast<double>(value)); break;
+    case DType::kBfloat16: {
+      float number = static_cast<float>(value);
+      uint32_t word;
+      std::memcpy(&word, &number, 4);
+      put(static_cast<uint16_t>(word >> 16));
+      break;
+    }
+    case DType::kFloat16: {
+      int exponent = 0;
+      while (value >> (exponent + 1)) ++exponent;
+      put(static_cast<uint16_t>(value ? ((exponent + 15) << 10) + ((value << 10 >> exponent) - 1024) : 0));
+      break;
+    }
+    default:
+      switch (SizeOf(dtype)) {
+        case 1: put(static_cast<int8_t>(value)); break;
+        case 2: put(static_cast<int16_t>(value)); break;
+        case 4: put(static_cast<int32_t>(value)); break;
+        default: put(static_cast<int64_t>(value));
+      }
+  }
+}
+
+int Number(size_t i, uint64_t seed) { return static_cast<int>((i * 7 + seed * 13) % 11); }
+
 // The elements of a rank: small numbers, whose sums are exact in every dtype.
 void Fill(std::vector<char>& bytes, DType dtype, size_t elements, uint64_t seed) {
   bytes.resize(elements * SizeOf(dtype));
-  for (size_t i = 0; i < elements; ++i) {
-    int value = static_cast<int>((i * 7 + seed * 13) % 11);
-    char* to = bytes.data() + i * SizeOf(dtype);
-    auto put = [&](auto number) { std::memcpy(to, &number, sizeof number); };
-    switch (dtype) {
-      case DType::kFloat32: put(static_cast<float>(value)); break;
-      case DType::kFloat64: put(static_cast<double>(value)); break;
-      case DType::kBfloat16: {
-        float number = static_cast<float>(value);
-        uint32_t word;
-        std::memcpy(&word, &number, 4);
-        put(static_cast<uint16_t>(word >> 16));
-        break;
-      }
-      case DType::kFloat16: {
-        // The halves of 0 to 10.
-        static const uint16_t halves[] = {0, 0x3c00, 0x4000, 0x4200, 0x4400, 0x4500, 0x4600, 0x4700, 0x4800, 0x4880, 0x4900};
-        put(halves[value]);
-        break;
-      }
-      default:
-        switch (SizeOf(dtype)) {
-          case 1: put(static_cast<int8_t>(value)); break;
-          case 2: put(static_cast<int16_t>(value)); break;
-          case 4: put(static_cast<int32_t>(value)); break;
-          default: put(static_cast<int64_t>(value));
-        }
-    }
-  }
+  for (size_t i = 0; i < elements; ++i) Put(bytes.data() + i * SizeOf(dtype), dtype, Number(i, seed));
 }
 
 struct Waiter {
@@ -314,17 +318,61 @@ int Kill(long times, int ranks, uint64_t seed, bool shares_memory) {
   return 0;
 }
 
+// Every array begins at an address of its own, each of them at every distance from an aligned one.
+int Sums(size_t elements, int inputs, uint64_t seed) {
+  if (inputs < 1 || inputs > 12) {
+    std::fprintf(stderr, "expected 1 to 12 inputs, whose sums int8 has, received %d\n", inputs);
+    return 2;
+  }
+  long sums = 0;
+  for (DType dtype : kTypes) {
+    const size_t width = SizeOf(dtype), bytes = elements * width;
+    std::vector<char> expected(bytes);
+    for (size_t i = 0; i < elements; ++i) {
+      int sum = 0;
+      for (int j = 0; j < inputs; ++j) sum += Number(i, seed + static_cast<uint64_t>(j));
+      Put(expected.data() + i * width, dtype, sum);
+    }
+    for (size_t shift = 0; shift < 16; ++shift) {
+      std::vector<std::vector<char>> arrays;
+      std::vector<const char*> in;
+      for (int j = 0; j < inputs; ++j) {
+        std::vector<char> values;
+        Fill(values, dtype, elements, seed + static_cast<uint64_t>(j));
+        size_t begin = (shift + static_cast<size_t>(j) * 5) % 16;
+        arrays.emplace_back(begin + bytes);
+        std::copy(values.begin(), values.end(), arrays.back().begin() + static_cast<ptrdiff_t>(begin));
+        in.push_back(arrays.back().data() + begin);
+      }
+      // The bytes around the output stay as they are.
+      std::vector<char> out(bytes + 32, 'x');
+      size_t begin = (shift * 3 + 1) % 16;
+      Sum(dtype, in.data(), inputs, out.data() + begin, elements);
+      bool is_right = std::equal(expected.begin(), expected.end(), out.begin() + static_cast<ptrdiff_t>(begin));
+      for (size_t i = 0; i < out.size(); ++i) is_right &= (i >= begin && i < begin + bytes) || out[i] == 'x';
+      if (!is_right) {
+        std::fprintf(stderr, "wrong sum: dtype %d, %d inputs, shift %zu\n", static_cast<int>(dtype), inputs, shift);
+        return 1;
+      }
+      ++sums;
+    }
+  }
+  std::printf("%ld sums of %d arrays of %zu elements: right\n", sums, inputs, elements);
+  return 0;
+}
+
 }  // namespace
 
 int main(int count, char** arguments) {
   if (count < 5) {
-    std::fprintf(stderr, "stress threads|kill NUMBER RANKS SEED [tcp]\n");
+    std::fprintf(stderr, "stress threads|kill|sums NUMBER RANKS SEED [tcp]\n");
     return 2;
   }
   long number = std::atol(arguments[2]);
   int ranks = std::atoi(arguments[3]);
   uint64_t seed = std::strtoull(arguments[4], nullptr, 10);
   bool shares_memory = count < 6 || std::strcmp(arguments[5], "tcp") != 0;
+  if (std::strcmp(arguments[1], "sums") == 0) return Sums(static_cast<size_t>(number), ranks, seed);
   if (std::strcmp(arguments[1], "kill") == 0) return Kill(number, ranks, seed, shares_memory);
   return Threads(number, ranks, seed, shares_memory);
 }

@@ -35,6 +35,13 @@ def test_random_operations_in_any_order_are_right(sanitizer, number, channel):
     assert stress(sanitizer, *words) == f"{number} operations, 3 ranks, {channel}: right\n"
 
 
+# Two inputs, and blocks of 2,048 elements for more, have loops of their own.
+@pytest.mark.parametrize("inputs", ["1", "2", "5"])
+@pytest.mark.parametrize("sanitizer", ["", pytest.param("address", marks=FULL)])
+def test_sums_of_every_dtype_are_right_at_every_address(sanitizer, inputs):
+    assert stress(sanitizer, "sums", "4099", inputs, "3") == f"192 sums of {inputs} arrays of 4099 elements: right\n"
+
+
 @pytest.mark.parametrize("channel", ["shared memory", "tcp"])
 @pytest.mark.parametrize(
     ("sanitizer", "number"), [("", 10), pytest.param("", 200, marks=FULL), pytest.param("address", 200, marks=FULL)]

@@ -80,10 +80,14 @@ def tfdist_strategy(topology: Topology) -> Any:
     """Makes the strategy as a user of tfdist would."""
     import tfdist
 
+    # "native" makes it an error if the transport cannot be used, so that no cell passes through TensorFlow instead.
+    transport = os.environ.get("TFDIST_CONFORMANCE_TRANSPORT")
+    several = topology.strategy == "multi_worker_mirrored"
     takes_devices = topology.strategy in ("mirrored", "central_storage", "multi_worker_mirrored")
     return tfdist.create_strategy(
         topology.strategy,
         devices=topology.devices if takes_devices else None,
+        all_reduce=tfdist.AllReduceOptions(transport=transport) if transport and several else None,
         startup_timeout_seconds=60 if topology.workers > 1 or topology.ps else None,
     )
 

@@ -15,7 +15,17 @@ FILES = {
 }
 
 # The modules directly in tfdist that every room may import, and that import no room.
-SMALL = {"_cli", "_log", "_loss_rules", "_sending", "_suggestions", "_version", "_strategy_names", "_optimizer_names"}
+SMALL = {
+    "_cli",
+    "_installed",
+    "_log",
+    "_loss_rules",
+    "_sending",
+    "_suggestions",
+    "_version",
+    "_strategy_names",
+    "_optimizer_names",
+}
 SMALL |= {"_tensorflow", "_needs_tensorflow"}
 # The rooms that each room may import.
 ROOMS: dict[str, set[str]] = {

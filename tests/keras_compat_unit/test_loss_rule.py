@@ -134,3 +134,19 @@ def test_the_rule_decides_which_programs_compute_the_numbers_of_one_device(
     assert (found["True"][0] < 1e-12) == divided_is_right
     # The log names the rule of train_step and that of test_step.
     assert [found["False"][1], found["True"][1]] == [0, lines]
+
+
+# As if Keras and TensorFlow were installed for the user, or in the environment below this one.
+ELSEWHERE = """
+import tfdist._installed
+folders = tfdist._installed._FOLDERS
+tfdist._installed._FOLDERS = tuple(folder for folder in folders if "site-packages" not in folder)
+assert len(tfdist._installed._FOLDERS) < len(folders)
+"""
+
+
+def test_packages_that_are_installed_elsewhere_are_not_the_program(children):
+    out = children.run(ELSEWHERE + PROGRAM, "auto").out
+    found = json.loads(out.split("RESULT ")[1].splitlines()[0])
+    assert found["False"][0] < 1e-12
+    assert found["False"][1] == 0

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import sys
-import sysconfig
 from pathlib import Path
 from types import CodeType, FrameType
 
-_LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")})
-_PACKAGE = str(Path(__file__).parents[1])
+from tfdist._installed import is_installed_code
+
 # TensorFlow calls Python from a pipeline (from_generator, py_function) by the functions of this file.
 _CALLS_FROM_A_PIPELINE = "tensorflow/python/ops/script_ops.py"
 _TRACE = "tensorflow/python/framework/func_graph.py"
@@ -88,4 +87,4 @@ def _describe(frames: list[FrameType]) -> str:
 def _is_of_user(file: str) -> bool:
     # AutoGraph runs a copy of the user's functions, whose lines are not those of the user's file.
     is_copy = "__autograph_generated_file" in file
-    return not is_copy and not file.startswith((*_LIBRARIES, _PACKAGE, "<frozen"))
+    return not is_copy and not file.startswith("<frozen") and not is_installed_code(file)

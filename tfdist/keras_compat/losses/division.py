@@ -12,20 +12,17 @@ from __future__ import annotations
 
 import functools
 import sys
-import sysconfig
 import types
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from tfdist._installed import is_installed_code
 from tfdist.keras_compat.losses.global_batch import GlobalBatch, current_batch
 from tfdist.keras_compat.losses.sums_over_rows import seeds_of_sums
 
-# Packages read the number of replicas for reasons of their own.
-_INSTALLED = (sysconfig.get_path("purelib"), sysconfig.get_path("stdlib"), str(Path(__file__).parents[2]))
 # Operations through which a part stays a part.
 _LINEAR = ("Identity", "Cast", "AddV2", "Add", "AddN", "Sub", "Neg", "RealDiv", "Mul")
 
@@ -131,7 +128,8 @@ def _noted_read(stock: Callable) -> Callable:
         replicas = stock(self)
         if current_batch() is not None:
             reader = sys._getframe(1)
-            if not reader.f_code.co_filename.startswith(_INSTALLED):
+            # Packages read the number of replicas for reasons of their own.
+            if not is_installed_code(reader.f_code.co_filename):
                 note_division(f"num_replicas_in_sync is read in {reader.f_code.co_name}, line {reader.f_lineno}")
         return replicas
 

@@ -76,6 +76,17 @@ CONTENDERS = {
     "tfdist, local:16, powersgd:4": Contender(
         program="keras_worker.py", method="tfdist local every=16 compression=powersgd:4"
     ),
+    # The name gives the learning rate where it is not that of the others.
+    "tfdist, local:8, fp16, rate 0.1": Contender(
+        program="keras_worker.py", method="tfdist local every=8 rate=0.1 compression=fp16"
+    ),
+    "tfdist, local:8, powersgd:32, rate 0.1": Contender(
+        program="keras_worker.py", method="tfdist local every=8 rate=0.1 compression=powersgd:32"
+    ),
+    "tfdist, local:16, rate 0.1": Contender(program="keras_worker.py", method="tfdist local every=16 rate=0.1"),
+    "tfdist, local:16, powersgd:64, rate 0.1": Contender(
+        program="keras_worker.py", method="tfdist local every=16 rate=0.1 compression=powersgd:64"
+    ),
     "tfdist, post-local:16": Contender(program="keras_worker.py", method=f"tfdist local every=16 start={START}"),
     "tfdist, DiLoCo:16": Contender(program="keras_worker.py", method="tfdist local every=16 outer=nesterov"),
     "tfdist, EASGD:16": Contender(program="keras_worker.py", method="tfdist local every=16 outer=elastic"),

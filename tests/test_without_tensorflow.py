@@ -35,6 +35,7 @@ sys.exit(_cli.main(sys.argv[1:]))
 NEED_IT = {
     "tfdist": ["create_strategy"],
     "tfdist.allreduce": ["sum_gradients", "Streams"],
+    "tfdist.averaging": ["LocalSGD", "staleness_of"],
     "tfdist.checkpoint": ["AutoResume", "restore_model"],
     "tfdist.collectives": [""],
     "tfdist.input": ["distribute_files"],
@@ -48,7 +49,7 @@ NEED_IT = {
 }
 DO_NOT = {
     "tfdist": ["AllReduceOptions", "__version__"],
-    "tfdist.averaging": ["ring"],
+    "tfdist.averaging": ["ring", "Staleness", "Nesterov", "ElasticAverage"],
     "tfdist.averaging.simulate": [""],
     "tfdist.cluster": ["ClusterConfig"],
     "tfdist.doctor": ["main"],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,7 @@ def sgd(**options: Any) -> Any:
         ({"every": 2.5}, "expected every to be a whole number, at least 1, or a function of the number of the step"),
         ({"start_step": -1}, "expected start_step to be a whole number, at least 0, received -1."),
         ({"outer": "mean"}, "expected outer to be one of average, block_momentum, nesterov"),
+        ({"outer": 0.5}, "expected outer to be one of average, block_momentum, nesterov"),
         ({"average": "weights"}, "expected average to be a list out of weights, slots, statistics"),
         ({"average": ["slots"]}, "expected average to be a list out of weights, slots, statistics"),
         ({"seen": "all"}, "expected seen to be average or chief, received 'all'."),
@@ -188,3 +190,26 @@ def test_other_strategies_are_refused() -> None:
     strategy = tfdist.create_strategy("central_storage", devices=2)
     with pytest.raises(ValueError, match="expected one of the strategies one_device, mirrored and multi_worker_mirror"):
         program.train(strategy, epochs=1)
+
+
+def test_a_loss_scale_around_the_optimizer_is_refused_in_its_first_step(strategy: Any) -> None:
+    scaled = (
+        keras.optimizers.LossScaleOptimizer if keras_in_use().is_keras3 else keras.mixed_precision.LossScaleOptimizer
+    )
+    with strategy.scope():
+        model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(1)])
+        model.compile(scaled(LocalSGD(sgd())), "mse")
+    with pytest.raises(ValueError, match="expected gradients without a loss scale for LocalSGD, received a LossScale"):
+        model.fit(*rows(), batch_size=8, verbose=0)
+
+
+def test_a_file_without_the_local_steps_is_told_once(
+    strategy: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = model_of(strategy, every=2)
+    model.fit(*rows(), batch_size=8, verbose=0)
+    for _ in range(2):
+        model.save(tmp_path / "model.keras")
+    told = [record.getMessage() for record in caplog.records if "is saved without" in record.getMessage()]
+    assert told == ["the optimizer is saved without LocalSGD; wrap the optimizer of a model that is loaded again"]
+    assert hook_of(keras.models.load_model(tmp_path / "model.keras").optimizer) is None

@@ -23,10 +23,12 @@ class UpdateHook(tf.__internal__.tracking.AutoTrackable):
     Attributes:
         program: the name by which users know the hook, for messages.
         passes: number of backward passes per update.
+        omission_is_told: whether the log has said that files with the optimizer omit the hook.
     """
 
     program = "DistributedOptimizer"
     passes = 1
+    omission_is_told = False
 
     @property
     def calls_update_later(self) -> bool:

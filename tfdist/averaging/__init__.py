@@ -49,6 +49,7 @@ _FILES = {
     "staleness": ("Staleness", "StalenessCounts"),
 }
 _FILE_OF = {name: file for file, names in _FILES.items() for name in names}
+_NEED_TENSORFLOW = ("counts_of", "local_sgd")
 
 __all__ = [
     "Average",
@@ -72,7 +73,9 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    # Lazy, because the mixing matrices and the simulator need no TensorFlow.
+    # Lazy, because the mixing matrices, the options of staleness and the simulator need no TensorFlow.
     if name in _FILE_OF:
+        if _FILE_OF[name] in _NEED_TENSORFLOW:
+            importlib.import_module("tfdist._needs_tensorflow")
         return getattr(importlib.import_module(f"tfdist.averaging.{_FILE_OF[name]}"), name)
     raise AttributeError(f"module 'tfdist.averaging' has no attribute {name!r}")

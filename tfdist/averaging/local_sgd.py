@@ -64,14 +64,11 @@ def LocalSGD(
         >>> isinstance(optimizer, tf.keras.optimizers.SGD)
         True
     """
-    if isinstance(outer, str):
-        if outer not in _NAMED:
-            raise ValueError(
-                f"expected outer to be one of {', '.join(_NAMED)}, or a rule of tfdist.averaging, received {outer!r}."
-            )
-        rule: OuterRule = _NAMED[outer]()
-    else:
-        rule = outer
+    rule: Any = _NAMED[outer]() if isinstance(outer, str) and outer in _NAMED else outer
+    if not all(hasattr(rule, name) for name in ("slots", "keeps_own", "part", "next")):
+        raise ValueError(
+            f"expected outer to be one of {', '.join(_NAMED)}, or a rule of tfdist.averaging, received {outer!r}."
+        )
     unknown = set(average) - set(PARTS)
     if isinstance(average, str) or unknown or "weights" not in average:
         raise ValueError(

@@ -6,7 +6,7 @@ The functions are arithmetic on one array. They take tensors or numpy arrays.
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 
 class OuterRule(Protocol):
@@ -62,8 +62,36 @@ class OuterRule(Protocol):
         """
 
 
+class _MeanChange:
+    """The parts of a rule whose replicas all go on from the same weights, by the mean change of a round."""
+
+    slots: ClassVar[tuple[str, ...]] = ()
+    keeps_own: ClassVar[bool] = False
+
+    def part(self, anchor: Any, own: Any, weight: Any) -> Any:
+        """See OuterRule."""
+        return weight * (anchor - own)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _WithMomentum(_MeanChange):
+    """The options of a rule with a learning rate and momentum of its own."""
+
+    slots: ClassVar[tuple[str, ...]] = ("momentum",)
+
+    rate: float
+    momentum: float
+
+    def __post_init__(self) -> None:
+        name = type(self).__name__
+        if not self.rate > 0:
+            raise ValueError(f"expected the rate of {name} to be above 0, received {self.rate}.")
+        if not 0 <= self.momentum < 1:
+            raise ValueError(f"expected the momentum of {name} to be at least 0 and below 1, received {self.momentum}.")
+
+
 @dataclasses.dataclass(frozen=True)
-class Average:
+class Average(_MeanChange):
     """The weights become the average of the replicas' weights: Local SGD, or parameter averaging.
 
     Source: Stich 2018 (1805.09767); McMahan et al. 2016 (1602.05629) for weights by the number of rows.
@@ -76,27 +104,13 @@ class Average:
         8.5
     """
 
-    @property
-    def slots(self) -> tuple[str, ...]:
-        """See OuterRule."""
-        return ()
-
-    @property
-    def keeps_own(self) -> bool:
-        """See OuterRule."""
-        return False
-
-    def part(self, anchor: Any, own: Any, weight: Any) -> Any:
-        """See OuterRule."""
-        return weight * (anchor - own)
-
     def next(self, anchor: Any, own: Any, part: Any, total: Any, slots: tuple[Any, ...]) -> tuple[Any, Any, tuple]:
         """See OuterRule."""
         return anchor - total, anchor - total, ()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class BlockMomentum:
+class BlockMomentum(_WithMomentum):
     """The mean change of a round moves the weights with momentum: u <- momentum u + change, x <- x - rate u.
 
     Args:
@@ -118,23 +132,6 @@ class BlockMomentum:
     rate: float = 1.0
     momentum: float = 0.5
 
-    def __post_init__(self) -> None:
-        _check_rate("BlockMomentum", self.rate, self.momentum)
-
-    @property
-    def slots(self) -> tuple[str, ...]:
-        """See OuterRule."""
-        return ("momentum",)
-
-    @property
-    def keeps_own(self) -> bool:
-        """See OuterRule."""
-        return False
-
-    def part(self, anchor: Any, own: Any, weight: Any) -> Any:
-        """See OuterRule."""
-        return weight * (anchor - own)
-
     def next(self, anchor: Any, own: Any, part: Any, total: Any, slots: tuple[Any, ...]) -> tuple[Any, Any, tuple]:
         """See OuterRule."""
         momentum = self.momentum * slots[0] + total
@@ -143,7 +140,7 @@ class BlockMomentum:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Nesterov:
+class Nesterov(_WithMomentum):
     """The mean change of a round is the gradient of SGD with Nesterov momentum: DiLoCo.
 
     Args:
@@ -164,32 +161,8 @@ class Nesterov:
     rate: float = 0.7
     momentum: float = 0.9
 
-    def __post_init__(self) -> None:
-        _check_rate("Nesterov", self.rate, self.momentum)
-
-    @property
-    def slots(self) -> tuple[str, ...]:
-        """See OuterRule."""
-        return ("momentum",)
-
-    @property
-    def keeps_own(self) -> bool:
-        """See OuterRule."""
-        return False
-
-    def part(self, anchor: Any, own: Any, weight: Any) -> Any:
-        """See OuterRule."""
-        return weight * (anchor - own)
-
     def next(self, anchor: Any, own: Any, part: Any, total: Any, slots: tuple[Any, ...]) -> tuple[Any, Any, tuple]:
         """See OuterRule."""
         momentum = self.momentum * slots[0] + total
         after = anchor - self.rate * (total + self.momentum * momentum)
         return after, after, (momentum,)
-
-
-def _check_rate(name: str, rate: float, momentum: float) -> None:
-    if not rate > 0:
-        raise ValueError(f"expected the rate of {name} to be above 0, received {rate}.")
-    if not 0 <= momentum < 1:
-        raise ValueError(f"expected the momentum of {name} to be at least 0 and below 1, received {momentum}.")

@@ -67,7 +67,12 @@ def define(fv: flags.FlagValues) -> None:
         flag_values=fv,
     )
     flags.DEFINE_enum(
-        "outer", "average", _RULES, "How replicas combine their weights after --local_steps.", flag_values=fv
+        "outer",
+        "average",
+        _RULES,
+        f"How replicas combine their weights after --local_steps. The rate of elastic is {_ELASTIC} divided by the "
+        "number of replicas.",
+        flag_values=fv,
     )
     flags.DEFINE_integer(
         "local_start_step", 0, "Number of synchronous steps before the local steps begin.", 0, flag_values=fv

@@ -11,6 +11,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfdist._installed import is_installed_code
+
 _LIMIT = 3
 
 
@@ -53,7 +55,7 @@ def explain_late_start(error: Exception) -> str:
 def _is_library(name: str) -> bool:
     module = sys.modules[name]
     file = getattr(module, "__file__", None)
-    return file is None or "site-packages" in file or "dist-packages" in file or file.startswith(sys.base_prefix)
+    return file is None or is_installed_code(file) or file.startswith(sys.base_prefix)
 
 
 def _kind(value: Any) -> str | None:

@@ -14,8 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tfdist._log import get_logger
-from tfdist.allreduce.update_hook import UpdateHook
-from tfdist.keras_compat.optimizers.hooked import hook_of
+from tfdist.keras_compat.optimizers.hooked import hook_of_model
 from tfdist.keras_compat.version import keras_in_use, trainer_class
 
 _READING = ("evaluate", "predict", "predict_on_batch", "test_on_batch")
@@ -59,13 +58,8 @@ def _patch(owner: Any, name: str, replace: Callable[[Callable], Callable]) -> No
     setattr(owner, name, functools.wraps(stock)(replace(stock)))
 
 
-def _hook(model: Any) -> UpdateHook | None:
-    optimizer = getattr(model, "optimizer", None)
-    return None if optimizer is None or isinstance(optimizer, (list, tuple, dict)) else hook_of(optimizer)
-
-
 def _shown(model: Any) -> contextlib.AbstractContextManager[None]:
-    hook = _hook(model)
+    hook = hook_of_model(model)
     return contextlib.nullcontext() if hook is None else hook.shown()
 
 
@@ -80,7 +74,7 @@ def _while_shown(stock: Callable) -> Callable:
 def _training(*, shows_after: bool) -> Callable[[Callable], Callable]:
     def replace(stock: Callable) -> Callable:
         def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-            hook = _hook(self)
+            hook = hook_of_model(self)
             if hook is None:
                 return stock(self, *args, **kwargs)
             hook.trains(lambda: _statistics(self))
@@ -124,7 +118,7 @@ def _callback_while_shown(stock: Callable) -> Callable:
 def _callback_while_shown_if_asked(stock: Callable) -> Callable:
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
         model = _model_of(self)
-        if _hook(model) is None or not _may_read_weights(self, stock.__name__):
+        if hook_of_model(model) is None or not _may_read_weights(self, stock.__name__):
             return stock(self, *args, **kwargs)
         with _shown(model):
             return stock(self, *args, **kwargs)

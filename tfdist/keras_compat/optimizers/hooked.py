@@ -18,12 +18,21 @@ def hook_of(optimizer: Any) -> UpdateHook | None:
     return found if found is not None or inner is None else hook_of(inner)
 
 
+def hook_of_model(model: Any) -> UpdateHook | None:
+    """Returns the hook of a model's optimizer; None if there is no hook, or not a single optimizer.
+
+    Args:
+        model: a Keras model, compiled or not.
+    """
+    optimizer = getattr(model, "optimizer", None)
+    return None if optimizer is None or isinstance(optimizer, (list, tuple, dict)) else hook_of(optimizer)
+
+
 def hook_of_local_steps(model: Any) -> UpdateHook | None:
     """Returns the hook of a model's optimizer if the replicas make steps without the others, else None.
 
     Args:
         model: a Keras model, compiled or not.
     """
-    optimizer = getattr(model, "optimizer", None)
-    hook = None if optimizer is None or isinstance(optimizer, (list, tuple, dict)) else hook_of(optimizer)
+    hook = hook_of_model(model)
     return hook if hook is not None and hook.counts_alone else None

@@ -41,6 +41,11 @@ class Aggregate:
     def __call__(self, grads_and_vars: Any) -> list[tuple[Any, Any]]:
         """Returns pairs of a gradient, summed over replicas, and its variable."""
         hook = _hook(self._optimizer)
+        if hook.lets_replicas_differ:
+            raise ValueError(
+                f"expected gradients without a loss scale for {hook.program}, received a LossScaleOptimizer; "
+                f"{self._instead}."
+            )
         if hook.calls_update_later:
             raise ValueError(
                 f"expected backward_passes_per_step=1 {self._who}, received {hook.passes}; leave it out, or "

@@ -38,6 +38,11 @@ def _apply() -> None:
 def _save_assets(self: Any, directory: str) -> None:
     hook = getattr(self, "_tfdist_hook", None)
     content = None if hook is None else hook.description()
+    if hook is not None and content is None and not hook.omission_is_told:
+        hook.omission_is_told = True
+        get_logger().warning(
+            "the optimizer is saved without %s; wrap the optimizer of a model that is loaded again", hook.program
+        )
     if content is None:
         return
     with open(os.path.join(directory, _FILE), "w") as file:

@@ -77,18 +77,23 @@ CONTENDERS = {
         program="keras_worker.py", method="tfdist local every=16 compression=powersgd:4"
     ),
     # The name gives the learning rate where it is not that of the others.
+    "tfdist, rate 0.1": Contender(program="keras_worker.py", method="tfdist rate=0.1", exact=True),
+    "tfdist, powersgd:4, rate 0.1": Contender(program="keras_worker.py", method="tfdist powersgd:4 rate=0.1"),
     "tfdist, local:8, fp16, rate 0.1": Contender(
-        program="keras_worker.py", method="tfdist local every=8 rate=0.1 compression=fp16"
+        program="keras_worker.py", method="tfdist local every=8 compression=fp16 rate=0.1"
     ),
     "tfdist, local:8, powersgd:32, rate 0.1": Contender(
-        program="keras_worker.py", method="tfdist local every=8 rate=0.1 compression=powersgd:32"
+        program="keras_worker.py", method="tfdist local every=8 compression=powersgd:32 rate=0.1"
     ),
     "tfdist, local:16, rate 0.1": Contender(program="keras_worker.py", method="tfdist local every=16 rate=0.1"),
     "tfdist, local:16, powersgd:64, rate 0.1": Contender(
-        program="keras_worker.py", method="tfdist local every=16 rate=0.1 compression=powersgd:64"
+        program="keras_worker.py", method="tfdist local every=16 compression=powersgd:64 rate=0.1"
     ),
     "tfdist, post-local:16": Contender(program="keras_worker.py", method=f"tfdist local every=16 start={START}"),
     "tfdist, DiLoCo:16": Contender(program="keras_worker.py", method="tfdist local every=16 outer=nesterov"),
+    "tfdist, DiLoCo:16, rate 0.02": Contender(
+        program="keras_worker.py", method="tfdist local every=16 outer=nesterov rate=0.02"
+    ),
     "tfdist, EASGD:16": Contender(program="keras_worker.py", method="tfdist local every=16 outer=elastic"),
     "torch DDP": Contender(program="torch_worker.py", method="torch", python="torch", exact=True),
     "torch DDP, fp16 hook": Contender(program="torch_worker.py", method="torch fp16", python="torch"),

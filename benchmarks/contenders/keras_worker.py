@@ -2,7 +2,8 @@
 
 The method "tfdist local NAME=VALUE..." trains with tfdist.averaging.LocalSGD. The settings: every (steps from one
 meeting to the next), start (synchronous steps before), outer (average, block_momentum, nesterov, elastic), average
-(what is averaged, separated by commas), compression, and rate (learning rate).
+(what is averaged, separated by commas), compression, and rate (learning rate). The other methods may end with
+"rate=VALUE".
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ addresses = arguments.addresses.split(",")
 kind, _, method = arguments.method.partition(" ")
 # "tfdist" sends with TensorFlow, also where tfdist-native is installed, and "tfdist native ..." with tfdist-native.
 transport = "native" if method.split(" ")[0] == "native" else "tensorflow"
-method = method.removeprefix("native").strip()
+method, _, rate = method.removeprefix("native").strip().partition("rate=")
+method = method.strip()
 if method == "alone":
     # The rank trains on its own rows in a cluster of one worker, so that there is no all-reduce.
     addresses, task = [addresses[arguments.rank]], {"type": "worker", "index": 0}
@@ -43,7 +45,7 @@ data = Data(arguments)
 settings = settings_of(method.removeprefix("local")) if method.startswith("local ") else {}
 rounds = rounds_of(arguments, settings) if settings else Rounds()
 with strategy.scope():
-    model, optimizer = build(arguments, data.rows, rate=float(settings.get("rate", LEARNING_RATE)))
+    model, optimizer = build(arguments, data.rows, rate=float(rate or LEARNING_RATE))
     if settings:
         from tfdist import AllReduceOptions
         from tfdist.averaging import ElasticAverage, LocalSGD

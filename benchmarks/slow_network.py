@@ -76,6 +76,10 @@ CONTENDERS = {
     "tfdist, local:16, powersgd:4": Contender(
         program="keras_worker.py", method="tfdist local every=16 compression=powersgd:4"
     ),
+    "tfdist, native, local:16": Contender(program="keras_worker.py", method="tfdist native local every=16"),
+    "tfdist, native, local:16, overlap": Contender(
+        program="keras_worker.py", method="tfdist native local every=16 overlap=1"
+    ),
     # The name gives the learning rate where it is not that of the others.
     "tfdist, rate 0.1": Contender(program="keras_worker.py", method="tfdist rate=0.1", exact=True),
     "tfdist, powersgd:4, rate 0.1": Contender(program="keras_worker.py", method="tfdist powersgd:4 rate=0.1"),
@@ -229,6 +233,47 @@ def mean_of(result: dict[str, float], part: str, start: int, steps: int | None) 
     return (first * result[f"first_{part}"] + (steps - first) * result[part]) / steps
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Measured:
+    """What was measured of a contender on a link.
+
+    Attributes:
+        medians: the median seconds and bytes of a step over all runs.
+        curve: accuracies, each with the number of its step; empty without a training for accuracy.
+    """
+
+    medians: dict[str, float]
+    curve: list[dict[str, float]]
+
+    def mean(self, part: str, steps: int | None = None) -> float:
+        """Returns the mean seconds or bytes of the first steps of a training; None for all of them."""
+        # Without a training for accuracy there is no length of the training: the local steps alone.
+        last = self.curve[-1]["step"] if self.curve else None
+        return mean_of(self.medians, part, START, last if steps is None else steps)
+
+    def seconds_to(self, accuracy: float) -> float | None:
+        """Returns the seconds until an accuracy is reached; None if it is not."""
+        step = next((point["step"] for point in self.curve if point["accuracy"] >= accuracy), None)
+        return None if step is None else step * self.mean("seconds", step)
+
+
+def measured_on(arguments: argparse.Namespace, results: Results, workers: int, rate: str) -> dict[str, Measured]:
+    """Returns what was measured of each contender on a link."""
+    found = {}
+    for name in CONTENDERS:
+        runs = [
+            value
+            for key, value in results.known.items()
+            if key.startswith(f"{name} | {workers} workers | {rate} | batch {arguments.batch} | run ")
+        ]
+        if runs:
+            found[name] = Measured(
+                medians={part: statistics.median(run[part] for run in runs) for part in runs[0]},
+                curve=results.known.get(accuracy_key(name, workers, arguments), []),
+            )
+    return found
+
+
 def tables(arguments: argparse.Namespace, results: Results) -> str:
     """Returns a table for each number of workers and each link, in Markdown."""
     parts = []
@@ -241,35 +286,34 @@ def tables(arguments: argparse.Namespace, results: Results) -> str:
                 f"s to {arguments.target:.0%} accuracy | final accuracy |",
                 "| --- | --- | --- | --- | --- | --- | --- |",
             ]
-            measured, until = {}, {}
-            for name in CONTENDERS:
-                runs = [
-                    value
-                    for key, value in results.known.items()
-                    if key.startswith(f"{name} | {workers} workers | {rate} | batch {arguments.batch} | run ")
-                ]
-                if runs:
-                    curve = results.known.get(accuracy_key(name, workers, arguments), [])
-                    medians = {part: statistics.median(run[part] for run in runs) for part in runs[0]}
-                    # Without a training for accuracy there is no length of the training: the local steps alone.
-                    last = curve[-1]["step"] if curve else None
-                    measured[name] = (*(mean_of(medians, part, START, last) for part in ("seconds", "bytes")), curve)
-                    until[name] = next((p["step"] for p in curve if p["accuracy"] >= arguments.target), None)
-                    if until[name]:
-                        until[name] *= mean_of(medians, "seconds", START, until[name])
-            for name, (seconds, size, curve) in measured.items():
-                against = size / measured["TensorFlow"][1] if "TensorFlow" in measured else None
+            measured = measured_on(arguments, results, workers, rate)
+            for name, one in measured.items():
+                seconds, size, until = one.mean("seconds"), one.mean("bytes"), one.seconds_to(arguments.target)
+                against = size / measured["TensorFlow"].mean("bytes") if "TensorFlow" in measured else None
                 cells = (
                     f"{arguments.batch / seconds:,.0f}",
                     f"{1000 * seconds:.0f}",
                     f"{size / 1e6:.2f}",
                     f"{against:.4f}" if against is not None else "",
-                    f"{until[name]:,.0f}" if until[name] else "",
-                    f"{curve[-1]['accuracy']:.4f}" if curve else "",
+                    f"{until:,.0f}" if until else "",
+                    f"{one.curve[-1]['accuracy']:.4f}" if one.curve else "",
                 )
                 lines.append(f"| {name} | {' | '.join(cells)} |")
             parts.append("\n".join(lines))
     return "\n\n".join(parts)
+
+
+def write_plot(arguments: argparse.Namespace, results: Results) -> None:
+    """Plots the accuracies on the first link, for the first number of workers."""
+    from accuracy_over_time import plot
+
+    workers, rate = arguments.workers[0], arguments.rate[0]
+    curves = {
+        name: [(point["step"] * one.mean("seconds", point["step"]), point["accuracy"]) for point in one.curve]
+        for name, one in measured_on(arguments, results, workers, rate).items()
+        if one.curve
+    }
+    plot(curves, arguments.plot, title=f"{workers} workers, links of {rate}", target=arguments.target)
 
 
 def main() -> None:
@@ -288,6 +332,7 @@ def main() -> None:
     parser.add_argument("--target", type=float, default=0.86, help="accuracy to which the time is measured")
     parser.add_argument("--output", type=Path, default=Path("slow-network"), help="folder for the results")
     parser.add_argument("--write", type=Path, help="document whose tables, between its markers, are replaced")
+    parser.add_argument("--plot", type=Path, help="PNG file to write: accuracies over time, on the first link")
     arguments = parser.parse_args()
     arguments.output.mkdir(parents=True, exist_ok=True)
     sys.path.insert(0, str(FOLDER.parent))
@@ -302,6 +347,8 @@ def main() -> None:
     measure(arguments, pythons, results, data)
     text = tables(arguments, results)
     print(text)
+    if arguments.plot:
+        write_plot(arguments, results)
     if arguments.write:
         before, rest = arguments.write.read_text().split("<!-- tables -->\n")
         after = rest.split("<!-- end of tables -->\n")[1]

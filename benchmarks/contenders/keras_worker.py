@@ -2,8 +2,8 @@
 
 The method "tfdist local NAME=VALUE..." trains with tfdist.averaging.LocalSGD. The settings: every (steps from one
 meeting to the next), start (synchronous steps before), outer (average, block_momentum, nesterov, elastic), average
-(what is averaged, separated by commas), compression, and rate (learning rate). The other methods may end with
-"rate=VALUE".
+(what is averaged, separated by commas), compression, overlap (1 to send during the local steps), and rate (learning
+rate). The other methods may end with "rate=VALUE".
 """
 
 from __future__ import annotations
@@ -60,6 +60,7 @@ with strategy.scope():
             outer=ElasticAverage(rate=0.9 / len(addresses)) if outer == "elastic" else outer,
             average=settings.get("average", "weights").split(","),
             all_reduce=AllReduceOptions(compression=compression) if compression else None,
+            overlap="overlap" in settings,
         )
     elif kind == "tfdist" and method not in ("bare", "alone"):
         from tfdist import AllReduceOptions

@@ -21,7 +21,8 @@ namespace tfdist {
 namespace {
 
 constexpr int kInt64 = 9;
-// Results that no TfdistWait has asked for, after a step that failed, are dropped when so many later ones have started.
+// Results that no TfdistWait has asked for, after a step that failed, are dropped when so many later ones have started,
+// unless they are kept for a later step.
 constexpr int64_t kForgotten = 4096;
 
 // What TensorFlow calls an asynchronous kernel with is the address of a std::function on its stack, which is gone when
@@ -47,6 +48,7 @@ void FailKernel(TF_OpKernelContext* context, int code, const std::string& messag
 // A collective operation between its TfdistStart and its TfdistWait.
 struct Pending {
   TensorOwner in, out;
+  bool keeps = false;
   bool is_complete = false;
   Status status;
   TF_OpKernelContext* waiting = nullptr;
@@ -85,7 +87,7 @@ void Complete(const std::shared_ptr<Pending>& item, const Status& status) {
 }
 
 struct StartKernel {
-  int64_t communicator, kind, peer, group, ranks;
+  int64_t communicator, kind, peer, group, ranks, keeps;
   float timeout_seconds;
 };
 
@@ -96,7 +98,8 @@ void* NewStart(TF_OpKernelConstruction* construction) {
                                                          {"kind", &kernel->kind},
                                                          {"peer", &kernel->peer},
                                                          {"group", &kernel->group},
-                                                         {"ranks", &kernel->ranks}};
+                                                         {"ranks", &kernel->ranks},
+                                                         {"keeps", &kernel->keeps}};
   for (auto [name, value] : attributes) {
     TF_OpKernelConstruction_GetAttrInt64(construction, name, value, status.get());
     if (TF_GetCode(status.get())) TF_OpKernelConstruction_Failure(construction, status.get());
@@ -113,6 +116,7 @@ void RunStart(void* opaque, TF_OpKernelContext* context) {
   TF_GetInput(context, 0, &value, status.get());
   auto item = std::make_shared<Pending>();
   item->in.reset(value);
+  item->keeps = kernel->keeps != 0;
   if (!TF_GetCode(status.get())) TF_GetInput(context, 1, &key, status.get());
   TensorOwner owned_key(key);
   int64_t number = 0;
@@ -150,7 +154,9 @@ void RunStart(void* opaque, TF_OpKernelContext* context) {
     number = next++;
     pending[number] = item;
     auto oldest = pending.begin();
-    if (oldest->first < number - kForgotten && oldest->second->is_complete) pending.erase(oldest);
+    while (oldest != pending.end() && oldest->second->keeps) ++oldest;
+    bool is_old = oldest != pending.end() && oldest->first < number - kForgotten;
+    if (is_old && oldest->second->is_complete) pending.erase(oldest);
   }
   *static_cast<int64_t*>(TF_TensorData(handle.get())) = number;
   engine->Start(std::move(request));
@@ -203,7 +209,7 @@ const char* Register() {
       "T: {float, double, half, bfloat16, int8, int16, int32, int64, uint8, uint16, uint32, uint64}";
   TF_OpDefinitionBuilder* start = TF_NewOpDefinitionBuilder("TfdistStart");
   for (const char* attribute : {types, "communicator: int", "kind: int", "peer: int = 0", "group: int = 0",
-                                "ranks: int = 1", "timeout_seconds: float = 1e9"}) {
+                                "ranks: int = 1", "keeps: int = 0", "timeout_seconds: float = 1e9"}) {
     TF_OpDefinitionBuilderAddAttr(start, attribute);
   }
   TF_OpDefinitionBuilderAddInput(start, "value: T");

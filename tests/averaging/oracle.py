@@ -66,15 +66,19 @@ def train(
     outer_rate: float = 1.0,
     outer_momentum: float = 0.0,
     is_loop: bool = False,
+    overlap: bool = False,
 ) -> Trained:
     """Trains with SGD and momentum on replicas that meet from time to time.
 
-    In a loop of one's own the loss of a replica is divided by the global batch, and all replicas count alike.
+    In a loop of one's own the loss of a replica is divided by the global batch, and all replicas count alike. With
+    overlap, what comes of a meeting is known at the next one.
     """
     own = [first_weights() for _ in range(replicas)]
     slots = [[np.zeros_like(weight) for weight in first_weights()] for _ in range(replicas)]
     common, velocity = first_weights(), [np.zeros_like(weight) for weight in first_weights()]
     rows, since = np.zeros(replicas), 0
+    # The weights with which the replicas have met, what comes of it, and the shares.
+    late: tuple[list[Arrays], list[Arrays], Arrays, Arrays, np.ndarray] | None = None
 
     def mean(values: list[Arrays], weights: np.ndarray) -> Arrays:
         return [
@@ -82,7 +86,25 @@ def train(
         ]
 
     def shares() -> np.ndarray:
+        if not rows.sum() and late:
+            return late[4]
         return rows / rows.sum() if rows.sum() else np.full(replicas, 1 / replicas)
+
+    def meet(own: list[Arrays], common: Arrays, velocity: Arrays) -> tuple[list[Arrays], Arrays, Arrays]:
+        """Returns the next weights of the replicas, the common ones and the velocity."""
+        if outer == "elastic":
+            pulls = [[outer_rate * (c - x) for c, x in zip(common, weights, strict=True)] for weights in own]
+            own = [
+                [x + p for x, p in zip(weights, pull, strict=True)] for weights, pull in zip(own, pulls, strict=True)
+            ]
+            return own, [c - sum(column) for c, column in zip(common, zip(*pulls, strict=True), strict=True)], velocity
+        change = [c - x for c, x in zip(common, mean(own, shares()), strict=True)]
+        velocity = [outer_momentum * v + d for v, d in zip(velocity, change, strict=True)]
+        ahead = (
+            [d + outer_momentum * v for d, v in zip(change, velocity, strict=True)] if outer == "nesterov" else velocity
+        )
+        common = [c - outer_rate * a for c, a in zip(common, ahead, strict=True)]
+        return [common] * replicas, common, velocity
 
     for step in range(steps):
         data = [rows_of(replica, step) for replica in range(replicas)]
@@ -102,22 +124,16 @@ def train(
         rows, since = rows + (1 if is_loop else counts), since + 1
         if since < every(step):
             continue
-        if outer == "elastic":
-            pulls = [[outer_rate * (c - x) for c, x in zip(common, weights, strict=True)] for weights in own]
-            own = [
-                [x + p for x, p in zip(weights, pull, strict=True)] for weights, pull in zip(own, pulls, strict=True)
-            ]
-            common = [c - sum(column) for c, column in zip(common, zip(*pulls, strict=True), strict=True)]
+        if overlap:
+            if late:
+                sent, following, common, velocity, _ = late
+                changes = zip(own, following, sent, strict=True)
+                own = [[x + (n - s) for x, n, s in zip(*change, strict=True)] for change in changes]
+            # Without rows in a round, the shares are equal.
+            late = None
+            late = (list(own), *meet(own, common, velocity), shares())
         else:
-            change = [c - x for c, x in zip(common, mean(own, shares()), strict=True)]
-            velocity = [outer_momentum * v + d for v, d in zip(velocity, change, strict=True)]
-            ahead = (
-                [d + outer_momentum * v for d, v in zip(change, velocity, strict=True)]
-                if outer == "nesterov"
-                else velocity
-            )
-            common = [c - outer_rate * a for c, a in zip(common, ahead, strict=True)]
-            own = [common] * replicas
+            own, common, velocity = meet(own, common, velocity)
         if average_slots:
             slots = [mean(slots, shares())] * replicas
         rows, since = np.zeros(replicas), 0

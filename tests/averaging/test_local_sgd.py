@@ -55,6 +55,21 @@ CASES = {
         {"outer": "elastic", "outer_rate": 0.3, "average_slots": False, "momentum": 0.5},
     ),
 }
+LATE = {"overlap": True, "average": ["weights"]}
+LATE_CASES = {
+    "average": ({"every": 4, "momentum": 0.75, **LATE}, {"momentum": 0.75}),
+    "average, every step": ({"every": 1, **LATE}, {}),
+    "nesterov, post-local": (
+        {"every": 4, "outer": "nesterov", "rule": {"rate": 0.7, "momentum": 0.9}, "start_step": 7, **LATE},
+        {"outer": "nesterov", "outer_rate": 0.7, "outer_momentum": 0.9, "start_step": 7},
+    ),
+    "elastic": (
+        {"every": 4, "outer": "elastic", "rule": {"rate": 0.3}, "momentum": 0.5, **LATE},
+        {"outer": "elastic", "outer_rate": 0.3, "momentum": 0.5},
+    ),
+}
+for late, (options, computed) in LATE_CASES.items():
+    CASES[f"{late}, overlap"] = (options, {**computed, "overlap": True, "average_slots": False})
 
 
 def wanted(replicas: int, given: dict[str, Any], **expected: Any) -> oracle.Trained:
@@ -72,7 +87,9 @@ def test_fit_gives_what_numpy_computes(strategy: Any, name: str) -> None:
     check(program.train(strategy, **given), wanted(2, given, **expected))
 
 
-@pytest.mark.parametrize("name", ["average, momentum", "post-local", "nesterov, post-local", "elastic"])
+@pytest.mark.parametrize(
+    "name", ["average, momentum", "post-local", "nesterov, post-local", "elastic", "nesterov, post-local, overlap"]
+)
 def test_a_loop_of_ones_own_gives_what_numpy_computes(strategy: Any, name: str) -> None:
     given, expected = CASES[name]
     found = program.train(strategy, loop="own", **given)

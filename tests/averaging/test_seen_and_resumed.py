@@ -65,6 +65,7 @@ RULES = {
     "average": {},
     "nesterov": {"outer": Nesterov()},
     "elastic": {"outer": ElasticAverage(rate=0.3), "average": ["weights"]},
+    "overlap": {"overlap": True, "average": ["weights", "statistics"]},
 }
 
 
@@ -114,6 +115,7 @@ FULL = pytest.mark.full
     ("rule", "at"),
     [
         ("nesterov", [{"train": 7}]),
+        ("overlap", [{"train": 7}]),
         pytest.param("average", [{"train": 3}, {"train": 9}], marks=FULL),
         pytest.param("elastic", [{"train": 9}], marks=FULL),
         pytest.param("nesterov", [{"epoch": 1}], marks=FULL),

@@ -6,13 +6,15 @@ The reference is the same program without AutoResume, so that AutoResume itself 
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.processes import Finished, launch, run
+from tests.native import build as native
+from tests.processes import ROOT, Finished, launch, run
 from tfdist.checkpoint.auto_resume import AutoResume
 
 PROGRAM = Path(__file__).parent / "programs" / "training.py"
@@ -91,12 +93,17 @@ def test_residuals_of_compression_survive(compression, trained, tmp_path):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("outer", ["average", "nesterov"])
+@pytest.mark.parametrize("outer", ["average", "nesterov", "late average"])
 @pytest.mark.parametrize("workers", [0, 2])
-def test_own_values_of_replicas_survive(workers, outer, trained, tmp_path):
+def test_own_values_of_replicas_survive(workers, outer, trained, tmp_path, monkeypatch):
+    is_late, outer = outer.startswith("late"), outer.removeprefix("late ")
+    if is_late and workers:
+        if native.compiler() is None:
+            pytest.skip("no C++ compiler (c++ or g++, or CXX) is installed")
+        monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), str(native.package())]))
     # The kill and the snapshot are between meetings, which are after the steps 5, 10, and so on.
     options = () if workers else ("--strategy=mirrored",)
-    options = (*options, "--local-steps=5", f"--outer={outer}", "--data=repeated")
+    options = (*options, "--local-steps=5", f"--outer={outer}", "--data=repeated", *(["--overlap"] * is_late))
     check_a_killed_training(trained, tmp_path / "run", *options, kills=(11,), workers=workers)
 
 

@@ -20,12 +20,13 @@ class PerReplica(Trackable):
         name: name of the variable.
         shared: whether the value is equal on all replicas, such as a step counter: it is then copied to another number
             of replicas instead of divided among them.
+        combine: "sum" or "mean": what stays the same if the number of replicas changes.
 
     Source: TensorFlow's own ON_READ variables store the sum or the first replica's value.
     """
 
-    def __init__(self, initial: Any, *, name: str, shared: bool = False) -> None:
-        self._shared = shared
+    def __init__(self, initial: Any, *, name: str, shared: bool = False, combine: str = "sum") -> None:
+        self._shared, self._combine = shared, combine
         self._strategy = tf.distribute.get_strategy()
         self._variable = tf.Variable(
             initial,
@@ -35,7 +36,7 @@ class PerReplica(Trackable):
             aggregation=tf.VariableAggregation.NONE,
         )
         # For snapshots, which see only the variable.
-        self._variable._tfdist_is_shared = shared
+        self._variable._tfdist_is_sum = not shared and combine == "sum"
 
     def read(self) -> tf.Tensor:
         """Returns this replica's value; called in replica context."""
@@ -69,8 +70,9 @@ class PerReplica(Trackable):
         """Assigns to every replica its row of `values`; called outside of replicas, by every worker."""
         replicas = self._strategy.num_replicas_in_sync
         if values.shape[0] != replicas:
-            # Only the sum of the residuals matters: it is the part of the gradients that has not been sent.
-            share = tf.reduce_sum(values, 0, keepdims=True) / replicas
+            # Only the sum of residuals matters: it is the part of the gradients that has not been sent.
+            parts = replicas if self._combine == "sum" else values.shape[0]
+            share = tf.reduce_sum(values, 0, keepdims=True) / tf.cast(parts, values.dtype)
             values = tf.repeat(values[:1] if self._shared else tf.cast(share, values.dtype), replicas, axis=0)
         rows = tf.convert_to_tensor(values)
 

@@ -162,6 +162,17 @@ def communicators_of(strategy: tf.distribute.Strategy) -> Sequence[Any]:
     return getattr(strategy, "_tfdist_communicators", ())
 
 
+def launchers_in_background(strategy: tf.distribute.Strategy) -> Sequence[Any]:
+    """Returns the launchers of the replicas of this process whose sums may end in a later step; none if there are none.
+
+    Args:
+        strategy: a mirrored or multi-worker mirrored strategy.
+    """
+    if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy) or not communicators_of(strategy):
+        return ()
+    return tuple(strategy.extended._cross_device_ops._launchers)
+
+
 def _launchers_of(context: Any) -> list[Any]:
     """Returns one launcher per stream for this replica; none if TensorFlow has to order the collectives."""
     strategy = context.strategy

@@ -16,6 +16,7 @@ from tfdist.allreduce.aggregation import is_dense, sum_gradients
 from tfdist.allreduce.options import AllReduceOptions
 from tfdist.allreduce.per_replica import PerReplica
 from tfdist.allreduce.update_hook import UpdateHook, check_strategy, variable_key
+from tfdist.averaging.late_meeting import LateMeeting
 from tfdist.averaging.meeting import Meeting
 from tfdist.averaging.outer import OuterRule
 from tfdist.averaging.schedule import Meetings
@@ -33,6 +34,7 @@ class LocalHook(UpdateHook):
         parts: what they combine: "weights", "slots", "statistics".
         seen: "average" or "chief": which weights are seen between meetings.
         options: options of the sums of a meeting; None for those of the strategy.
+        overlap: whether the sums of the weights are sent while the local steps go on.
     """
 
     program = "LocalSGD"
@@ -44,10 +46,11 @@ class LocalHook(UpdateHook):
         parts: tuple[str, ...],
         seen: str,
         options: AllReduceOptions | None,
+        overlap: bool = False,
     ) -> None:
         super().__init__()
-        self.meetings, self._seen, self._options = meetings, seen, options
-        self.meeting = Meeting(outer, parts, options)
+        self.meetings, self._seen, self._options, self._overlap = meetings, seen, options, overlap
+        self.meeting = (LateMeeting if overlap else Meeting)(outer, parts, options)
         self._built = False
         # Not tracked, because it has no state that outlives the process.
         object.__setattr__(self, "seen_values", None)
@@ -62,11 +65,16 @@ class LocalHook(UpdateHook):
     @property
     def counts_alone(self) -> bool:
         """See UpdateHook."""
-        return not self.meetings.is_every_step
+        return not self._is_synchronous
+
+    @property
+    def _is_synchronous(self) -> bool:
+        return self.meetings.is_every_step and not self._overlap
 
     def recipe(self) -> tuple[Callable[..., UpdateHook], tuple[Any, ...]]:
         """See UpdateHook."""
-        return LocalHook, (self.meetings, self.meeting.outer, self.meeting.parts, self._seen, self._options)
+        meeting = self.meeting
+        return LocalHook, (self.meetings, meeting.outer, meeting.parts, self._seen, self._options, self._overlap)
 
     def attached(self, optimizer: Any) -> None:
         """See UpdateHook."""
@@ -108,7 +116,7 @@ class LocalHook(UpdateHook):
         """Returns what the replica divides by: as if all replicas had as much, except in synchronous steps."""
         context = tf.distribute.get_replica_context()
         alone = part * tf.cast(context.num_replicas_in_sync, part.dtype)
-        if self.meetings.is_every_step:
+        if self._is_synchronous:
             return super().total(part)
         if not self.meetings.start_step:
             return alone
@@ -146,7 +154,7 @@ class LocalHook(UpdateHook):
                 "mixed_bfloat16."
             )
         self._build_once(variables, known)
-        rows = None if self.meetings.is_every_step else rows
+        rows = None if self._is_synchronous else rows
         weight = tf.ones([], tf.float64) if rows is None else tf.cast(rows, tf.float64)
 
         def across(strategy: Any, given: list[Any], weight: Any) -> None:

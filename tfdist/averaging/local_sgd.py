@@ -25,6 +25,7 @@ def LocalSGD(
     average: Sequence[str] = PARTS,
     seen: str = "average",
     all_reduce: AllReduceOptions | None = None,
+    overlap: bool = False,
 ) -> Any:
     """Makes an optimizer update each replica with the replica's own gradients; returns the optimizer.
 
@@ -49,13 +50,16 @@ def LocalSGD(
             the first replica.
         all_reduce: bytes_per_pack and compression of what is sent at a meeting; None for those of the strategy. With a
             compression the changes of the weights since the last meeting are sent compressed.
+        overlap: whether the sums of the weights are sent while the next local steps go on, and used at the next
+            meeting. Each replica then keeps the changes that it has made meanwhile. It needs the native transport
+            between workers, no compression, and an `average` without "slots", because Adam's would become negative.
 
     Raises:
         ValueError: if an argument is out of its range, or if the optimizer has options that need all replicas in every
             step: use_ema, a loss scale, or Keras 2's legacy optimizers.
 
-    Source: Stich 2018 (1805.09767); Lin et al. 2018 (1808.07217) for post-local SGD; the classes of tfdist.averaging
-    name the papers of the outer rules.
+    Source: Stich 2018 (1805.09767); Lin et al. 2018 (1808.07217) for post-local SGD; Shen et al. 2019 (1906.12043) for
+    overlap; the classes of tfdist.averaging name the papers of the outer rules.
 
     Example:
         >>> import tensorflow as tf
@@ -76,6 +80,16 @@ def LocalSGD(
         )
     if seen not in ("average", "chief"):
         raise ValueError(f"expected seen to be average or chief, received {seen!r}.")
-    hook = LocalHook(Meetings(every=every, start_step=start_step), rule, tuple(average), seen, all_reduce)
+    if overlap and "slots" in average:
+        raise ValueError(
+            "expected average without slots for LocalSGD with overlap=True, received "
+            f"{', '.join(average)}; take average=('weights', 'statistics')."
+        )
+    if overlap and all_reduce is not None and all_reduce.compressor is not None:
+        raise ValueError(
+            f"expected no compression for LocalSGD with overlap=True, received {all_reduce.compression!r}; leave one "
+            "of the two out."
+        )
+    hook = LocalHook(Meetings(every=every, start_step=start_step), rule, tuple(average), seen, all_reduce, overlap)
     prepare_local_steps(optimizer)
     return attach(optimizer, hook)

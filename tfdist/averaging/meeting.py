@@ -63,6 +63,26 @@ class Meeting(tf.__internal__.tracking.AutoTrackable):
         return self.path.compresses or not isinstance(self.outer, Average)
 
     @property
+    def keeps_apart(self) -> bool:
+        """Whether replicas have different weights after a meeting."""
+        return self.outer.keeps_own
+
+    def settle(self, strategy: Any) -> None:
+        """Waits for what a meeting has left to do; called outside of functions, by every worker.
+
+        Args:
+            strategy: the strategy.
+        """
+
+    def share(self, rows: PerReplica) -> tf.Tensor:
+        """Returns the weight of this replica in what evaluation sees, a scalar; called in replica context.
+
+        Args:
+            rows: what each replica has trained on since the last meeting.
+        """
+        return share_of_replica(rows.read())
+
+    @property
     def others(self) -> list[tf.Variable]:
         """The variables that are averaged beside the weights."""
         slots = self.slots_of() if "slots" in self.parts else []
@@ -102,7 +122,7 @@ class Meeting(tf.__internal__.tracking.AutoTrackable):
         """Returns the next values of a replica's variables; called in replica context."""
         weight = share_of_replica(rows.read())
         own = [tf.identity(variable) for variable in self.weights]
-        averaged = [_times(tf.identity(variable), weight) for variable in others]
+        averaged = [times(tf.identity(variable), weight) for variable in others]
         if self._is_anchored:
             anchors = [anchor.read() for anchor in self._anchors]
             parts = [
@@ -110,7 +130,7 @@ class Meeting(tf.__internal__.tracking.AutoTrackable):
                 for anchor, value in zip(anchors, own, strict=True)
             ]
         else:
-            parts = [_times(value, weight) for value in own]
+            parts = [times(value, weight) for value in own]
         sums = self.path.sum_gradients([*parts, *averaged])
         totals: list[Any] = sums[: len(parts)]
         after: list[Any] = totals
@@ -138,9 +158,9 @@ class Meeting(tf.__internal__.tracking.AutoTrackable):
         """
         if self.outer.keeps_own:
             weights: list[Any] = [anchor.read() for anchor in self._anchors]
-            others = [_times(tf.identity(variable), weight) for variable in self.others]
+            others = [times(tf.identity(variable), weight) for variable in self.others]
             return [*weights, *sum_gradients(others)] if others else weights
-        return list(sum_gradients([_times(tf.identity(one), weight) for one in [*self.weights, *self.others]]))
+        return list(sum_gradients([times(tf.identity(one), weight) for one in [*self.weights, *self.others]]))
 
 
 def share_of_replica(rows: tf.Tensor) -> tf.Tensor:
@@ -154,7 +174,8 @@ def share_of_replica(rows: tf.Tensor) -> tf.Tensor:
     return tf.where(total > 0, tf.math.divide_no_nan(rows, total), tf.ones_like(rows) / replicas)
 
 
-def _times(value: tf.Tensor, weight: tf.Tensor) -> tf.Tensor:
+def times(value: tf.Tensor, weight: tf.Tensor) -> tf.Tensor:
+    """Returns a tensor times a scalar of any dtype."""
     return value * tf.cast(weight, value.dtype)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfdist.allreduce.per_replica import PerReplica
-from tfdist.averaging.meeting import Meeting, share_of_replica
+from tfdist.averaging.meeting import Meeting
 
 
 class SeenValues:
@@ -55,7 +55,9 @@ class SeenValues:
 
     @contextlib.contextmanager
     def own(self) -> Iterator[None]:
-        """Gives each replica its own values in a context."""
+        """Gives each replica its own values in a context, in which they can be saved."""
+        if tf.executing_eagerly():
+            self._meeting.settle(self._strategy)
         if self._own is None or not tf.executing_eagerly():
             yield
             return
@@ -74,7 +76,7 @@ class SeenValues:
             return
         self._shown_at, since = self._position()
         variables = self._variables()
-        if since == 0 and not self._meeting.outer.keeps_own:
+        if since == 0 and not self._meeting.keeps_apart:
             # The replicas have just met.
             self._own = []
             return
@@ -99,7 +101,7 @@ class SeenValues:
     def _compute(self, variables: int) -> Any:
         def of_replica() -> list[tf.Tensor]:
             if self._seen == "average":
-                weight = share_of_replica(self._rows.read())
+                weight = self._meeting.share(self._rows)
             else:
                 first = tf.equal(tf.distribute.get_replica_context().replica_id_in_sync_group, 0)
                 weight = tf.cast(first, tf.float64)

@@ -78,7 +78,7 @@ def assign_values(
                 found = [None]
             else:
                 aggregation = variable.aggregation
-                is_sum = name.startswith(_RESIDUALS) and not getattr(variable, "_tfdist_is_shared", False)
+                is_sum = name.startswith(_RESIDUALS) and getattr(variable, "_tfdist_is_sum", True)
                 if aggregation == tf.VariableAggregation.NONE and not is_sum:
                     # On one device, Keras 3 gives batch statistics no aggregation, and weights never have one.
                     aggregation = tf.VariableAggregation.MEAN

@@ -4,7 +4,7 @@ from pathlib import Path
 
 __version__ = "0.1.0"
 
-PROTOCOL = 1
+PROTOCOL = 2
 """Ranks with the same number understand each other."""
 
 _FOLDER = Path(__file__).parent

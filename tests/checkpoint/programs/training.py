@@ -105,6 +105,7 @@ def main() -> None:
     parser.add_argument("--policy", default="float32")
     parser.add_argument("--local-steps", type=int, default=0)
     parser.add_argument("--outer", default="average")
+    parser.add_argument("--overlap", action="store_true")
     parser.add_argument("--kill-after", type=int, default=0)
     parser.add_argument("--terminate-after", type=int, default=0)
     parser.add_argument("--during", default="train")
@@ -131,7 +132,10 @@ def main() -> None:
         if given.policy == "mixed_float16":
             optimizer = keras.mixed_precision.LossScaleOptimizer(optimizer, dynamic_growth_steps=5)
         if given.local_steps:
-            optimizer = LocalSGD(optimizer, every=given.local_steps, outer=given.outer)
+            average = ["weights", "statistics"] if given.overlap else ["weights", "slots", "statistics"]
+            optimizer = LocalSGD(
+                optimizer, every=given.local_steps, outer=given.outer, average=average, overlap=given.overlap
+            )
         number = signal.SIGKILL if given.kill_after else signal.SIGTERM
         steps = given.kill_after or given.terminate_after
         signalled = Signalled(steps, given.victim, during=given.during, number=number)

@@ -54,20 +54,43 @@ class NativeLauncher(CollectiveReplicaLauncher):
                 gathered.set_shape([None if rows is None else rows * self._group_size, *value.shape[1:]])
             return gathered
 
+    def start_all_reduce(self, value: tf.Tensor) -> tf.Tensor:
+        """Starts the sum of the tensors of all replicas, and returns its number, an int64 scalar, for `finish`.
+
+        Args:
+            value: a tensor of one of the DTYPES, outside of XLA.
+        """
+        with tf.device(self._device):
+            return self._start(value, _ALL_REDUCE, None, keeps=1)
+
+    def finish(self, operation: tf.Tensor, spec: tf.TensorSpec) -> tf.Tensor:
+        """Returns the sum that start_all_reduce has started, in this step or a former one.
+
+        Args:
+            operation: what start_all_reduce has returned; used once.
+            spec: shape and dtype of the sum.
+        """
+        with tf.device(self._device):
+            total = operations().tfdist_wait(operation=operation, T=spec.dtype)
+            total.set_shape(spec.shape)
+            return total
+
     def _run(self, value: tf.Tensor, kind: int, options: Any) -> tf.Tensor:
+        return operations().tfdist_wait(operation=self._start(value, kind, options), T=value.dtype)
+
+    def _start(self, value: tf.Tensor, kind: int, options: Any, *, keeps: int = 0) -> tf.Tensor:
         timeout = self._options.merge(options).timeout_seconds
-        key = self._next_instance_key()
-        started = operations().tfdist_start(
+        return operations().tfdist_start(
             value=value,
-            key=key,
+            key=self._next_instance_key(),
             token=self._get_ordering_token(),
             communicator=self.communicator.number,
             kind=kind,
             group=self._group_key,
             ranks=self._group_size,
+            keeps=keeps,
             timeout_seconds=timeout or _FOREVER_SECONDS,
         )
-        return operations().tfdist_wait(operation=started, T=value.dtype)
 
 
 def _takes(value: tf.Tensor) -> bool:

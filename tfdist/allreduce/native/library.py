@@ -9,7 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
-PROTOCOL = 1
+PROTOCOL = 2
 """Which protocol of tfdist-native this code was written for."""
 
 _TEXT, _SIZE = ctypes.c_char_p, ctypes.c_int

@@ -52,6 +52,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--batch", type=int, default=64, help="records of a worker in a step")
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--rate", type=float, default=0.1)
+    parser.add_argument("--momentum", type=float, default=MOMENTUM)
     parser.add_argument("--write", type=Path, help="document to write")
     parser.add_argument("--result", type=Path, help=argparse.SUPPRESS)
     return parser.parse_args()
@@ -76,7 +77,7 @@ def measure(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
         command = [sys.executable, "-m", "tfdist", "launch", f"--workers={WORKERS}"]
         command += [] if name == "synchronous" else ["--ps=1"]
         command += [f"--timeout-seconds={DEADLINE_SECONDS}", str(Path(__file__).absolute()), f"--contender={name}"]
-        command += [f"--{option}={getattr(arguments, option)}" for option in ("seconds", "batch", "epochs", "rate")]
+        command += [f"--{option}={getattr(arguments, option)}" for option in ("seconds", "batch", "epochs", "rate", "momentum")]
         command += [f"--result={result}"]
         environment = {**os.environ, "PYTHONPATH": str(FOLDER.parent), "CUDA_VISIBLE_DEVICES": "-1"}
         environment |= {"TF_NUM_INTRAOP_THREADS": "1", "OMP_NUM_THREADS": "1"}
@@ -126,7 +127,7 @@ def train(arguments: argparse.Namespace) -> None:
         )
         updates = len(chosen) / WORKERS / per_update
         rate = tf.keras.optimizers.schedules.PolynomialDecay(arguments.rate * per_update, updates, 0.0)
-        optimizer = tf.keras.optimizers.SGD(rate, momentum=MOMENTUM)
+        optimizer = tf.keras.optimizers.SGD(rate, momentum=arguments.momentum)
         optimizer.build(model.trainable_variables)
     loss_fn = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="none")
 

@@ -91,7 +91,7 @@ def test_residuals_of_compression_survive(compression, trained, tmp_path):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("outer", ["average", "nesterov"])
+@pytest.mark.parametrize("outer", ["average", "nesterov", "DPSGD", "ChocoSGD"])
 @pytest.mark.parametrize("workers", [0, 2])
 def test_own_values_of_replicas_survive(workers, outer, trained, tmp_path):
     # The kill and the snapshot are between meetings, which are after the steps 5, 10, and so on.

@@ -77,5 +77,5 @@ def LocalSGD(
     if seen not in ("average", "chief"):
         raise ValueError(f"expected seen to be average or chief, received {seen!r}.")
     hook = LocalHook(Meetings(every=every, start_step=start_step), rule, tuple(average), seen, all_reduce)
-    prepare_local_steps(optimizer)
+    prepare_local_steps(optimizer, LocalHook.program)
     return attach(optimizer, hook)

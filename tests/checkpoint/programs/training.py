@@ -18,7 +18,7 @@ import numpy as np
 import tensorflow as tf
 
 import tfdist
-from tfdist.averaging import LocalSGD
+from tfdist.averaging import DPSGD, ChocoSGD, LocalSGD
 from tfdist.checkpoint.auto_resume import AutoResume
 from tfdist.input import distribute_files, write_tfrecords
 from tfdist.keras_compat import keras_in_use
@@ -130,7 +130,11 @@ def main() -> None:
         optimizer = keras.optimizers.Adam(rate)
         if given.policy == "mixed_float16":
             optimizer = keras.mixed_precision.LossScaleOptimizer(optimizer, dynamic_growth_steps=5)
-        if given.local_steps:
+        if given.outer == "DPSGD":
+            optimizer = DPSGD(optimizer)
+        elif given.outer == "ChocoSGD":
+            optimizer = ChocoSGD(optimizer, compression="topk:0.1", consensus_rate=0.3)
+        elif given.local_steps:
             optimizer = LocalSGD(optimizer, every=given.local_steps, outer=given.outer)
         number = signal.SIGKILL if given.kill_after else signal.SIGTERM
         steps = given.kill_after or given.terminate_after

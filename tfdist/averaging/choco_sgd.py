@@ -33,8 +33,8 @@ def ChocoSGD(
     A replica and its peers keep an estimate of the replica's weights. After the update of the optimizer, a replica
     sends the compressed difference of its weights from their estimate, which all of them add to the estimate. Then the
     replica moves its weights towards the mean of the estimates of its peers. The estimates begin with the weights
-    before the first step. A replica keeps its own estimate and those of its peers: with a ring, three times the memory
-    of the weights. For gradients, slots, statistics and what is seen, see DPSGD.
+    before the first step, which all replicas have in common. A replica keeps its own estimate and those of its peers:
+    with a ring, three times the memory of the weights. For gradients, slots, statistics and what is seen, see DPSGD.
 
     Args:
         optimizer: an optimizer of the Keras in use, under the strategies one_device, mirrored and
@@ -89,7 +89,7 @@ class _Estimates:
 
     def __init__(self, weights: Sequence[Any], whose: str) -> None:
         self.variables = [
-            _Estimate(tf.zeros(weight.shape, compute_dtype(weight)), name=f"estimate{place}_of_{whose}", shared=True)
+            PerReplica(tf.zeros(weight.shape, compute_dtype(weight)), name=f"estimate{place}_of_{whose}")
             for place, weight in enumerate(weights)
         ]
 
@@ -99,15 +99,6 @@ class _Estimates:
     def assign(self, values: Sequence[tf.Tensor]) -> None:
         for variable, value in zip(self.variables, values, strict=True):
             variable.assign(value)
-
-
-class _Estimate(PerReplica):
-    """An estimate. With another number of replicas all estimates begin with the mean, as the weights do."""
-
-    def restore(self, values: tf.Tensor) -> None:
-        """See PerReplica."""
-        is_other = values.shape[0] != self._strategy.num_replicas_in_sync
-        super().restore(tf.reduce_mean(values, 0, keepdims=True) if is_other else values)
 
 
 class MixedEstimates(Gossip):
@@ -149,6 +140,13 @@ class MixedEstimates(Gossip):
         offsets = self._offsets
         if not offsets:
             return
+        # For how many replicas the estimates have begun. Those of another number, from a checkpoint, begin again.
+        self._begun_for = tf.Variable(
+            tf.zeros([], tf.int64),
+            trainable=False,
+            name="estimates_begun_for",
+            aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
+        )
         object.__setattr__(self, "_own", _Estimates(self.weights, "itself"))
         self._peers.extend(_Estimates(self.weights, f"peer{place}") for place in range(len(offsets)))
         for estimates in (self._own, *self._peers):
@@ -174,7 +172,9 @@ class MixedEstimates(Gossip):
             update()
             return
         each_replica = strategy.extended.call_for_each_replica
-        tf.cond(tf.equal(number, 0), lambda: each_replica(self._begin), _nothing)
+        replicas = strategy.num_replicas_in_sync
+        tf.cond(tf.equal(self._begun_for, replicas), _nothing, lambda: each_replica(self._begin))
+        self._begun_for.assign(replicas)
         update()
         differences, messages = each_replica(self._compress)
         received = receive(strategy, messages, self._offsets)

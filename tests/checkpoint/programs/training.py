@@ -155,7 +155,9 @@ def main() -> None:
     if given.during == "evaluate":
         Signalled.fit_has_ended = True
         model.evaluate(*validation["validation_data"], batch_size=BATCH, verbose=0, callbacks=[signalled])
-    variables = [*model.get_weights(), *(np.asarray(tf.convert_to_tensor(v)) for v in model.optimizer.variables)]
+    # The slots of DPSGD and ChocoSGD are those of each replica; the weights of the later steps depend on them.
+    others = () if given.outer in ("DPSGD", "ChocoSGD") else model.optimizer.variables
+    variables = [*model.get_weights(), *(np.asarray(tf.convert_to_tensor(v)) for v in others)]
     weights = hashlib.sha256(b"".join(np.asarray(value).tobytes() for value in variables)).hexdigest()
     result = {
         "weights": weights,

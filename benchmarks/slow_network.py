@@ -99,6 +99,13 @@ CONTENDERS = {
         program="keras_worker.py", method="tfdist local every=16 outer=nesterov rate=0.02"
     ),
     "tfdist, EASGD:16": Contender(program="keras_worker.py", method="tfdist local every=16 outer=elastic"),
+    "tfdist, D-PSGD": Contender(program="keras_worker.py", method="tfdist native gossip mixing=exponential"),
+    "tfdist, D-PSGD, one peer": Contender(
+        program="keras_worker.py", method="tfdist native gossip mixing=one_peer_exponential"
+    ),
+    "tfdist, CHOCO, topk:0.01": Contender(
+        program="keras_worker.py", method="tfdist native gossip compression=topk:0.01 gamma=0.1"
+    ),
     "torch DDP": Contender(program="torch_worker.py", method="torch", python="torch", exact=True),
     "torch DDP, fp16 hook": Contender(program="torch_worker.py", method="torch fp16", python="torch"),
     "torch DDP, PowerSGD hook": Contender(program="torch_worker.py", method="torch powersgd:4", python="torch"),

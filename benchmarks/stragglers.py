@@ -77,7 +77,9 @@ def measure(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
         command = [sys.executable, "-m", "tfdist", "launch", f"--workers={WORKERS}"]
         command += [] if name == "synchronous" else ["--ps=1"]
         command += [f"--timeout-seconds={DEADLINE_SECONDS}", str(Path(__file__).absolute()), f"--contender={name}"]
-        command += [f"--{option}={getattr(arguments, option)}" for option in ("seconds", "batch", "epochs", "rate", "momentum")]
+        command += [
+            f"--{option}={getattr(arguments, option)}" for option in ("seconds", "batch", "epochs", "rate", "momentum")
+        ]
         command += [f"--result={result}"]
         environment = {**os.environ, "PYTHONPATH": str(FOLDER.parent), "CUDA_VISIBLE_DEVICES": "-1"}
         environment |= {"TF_NUM_INTRAOP_THREADS": "1", "OMP_NUM_THREADS": "1"}

@@ -27,10 +27,12 @@ class Rounds:
     Args:
         every: number of local steps from one meeting to the next; 1 if the ranks sum their gradients in each step.
         start: number of synchronous steps before the first local step.
+        differ: whether the weights differ between ranks after each step, so that all ranks evaluate their mean.
     """
 
     every: int = 1
     start: int = 0
+    differ: bool = False
 
     def ends_with(self, step: int) -> bool:
         """Returns whether the ranks have equal weights after a step, counted from 1."""
@@ -143,7 +145,7 @@ def run(
         step: trains on the rows of the given numbers; may return before the step has ended.
         finish: waits until all steps have ended.
         accuracy: returns the accuracy on the test set of the weights that all ranks have in common; with local steps
-            all ranks call it.
+            and with weights that differ all ranks call it.
         rounds: when the ranks meet.
     """
     batches = own_rows(arguments, rows)
@@ -174,7 +176,7 @@ def run(
         if number == total or (number >= wanted and rounds.ends_with(number)):
             wanted = (number // EVALUATE_EVERY + 1) * EVALUATE_EVERY
             # After synchronous steps rank 0 evaluates, and the others wait for it in the next all-reduce.
-            if arguments.rank == 0 or rounds.every > 1:
+            if arguments.rank == 0 or rounds.every > 1 or rounds.differ:
                 found = accuracy()
                 if arguments.rank == 0:
                     print_result(step=number, accuracy=found)

@@ -4,6 +4,10 @@ The method "tfdist local NAME=VALUE..." trains with tfdist.averaging.LocalSGD. T
 meeting to the next), start (synchronous steps before), outer (average, block_momentum, nesterov, elastic), average
 (what is averaged, separated by commas), compression, overlap (1 to send during the local steps), and rate (learning
 rate). The other methods may end with "rate=VALUE".
+
+The method "tfdist native gossip NAME=VALUE..." trains with tfdist.averaging.DPSGD, or with ChocoSGD if it has a
+compression. The settings: mixing, compression, gamma (consensus_rate) and rate. Without "native", TensorFlow gathers
+all weights on each rank.
 """
 
 from __future__ import annotations
@@ -42,11 +46,21 @@ else:
 from network import Data, build  # noqa: E402  The module makes tensors, which must not exist before the strategy.
 
 data = Data(arguments)
-settings = settings_of(method.removeprefix("local")) if method.startswith("local ") else {}
-rounds = rounds_of(arguments, settings) if settings else Rounds()
+algorithm, _, given = method.partition(" ")
+settings = settings_of(given) if algorithm in ("local", "gossip") else {}
+rounds = rounds_of(arguments, settings) if algorithm == "local" else Rounds(differ=algorithm == "gossip")
 with strategy.scope():
     model, optimizer = build(arguments, data.rows, rate=float(rate or LEARNING_RATE))
-    if settings:
+    if algorithm == "gossip":
+        from tfdist.averaging import DPSGD, ChocoSGD
+
+        mixing, compression = settings.get("mixing", "ring"), settings.get("compression")
+        if compression:
+            gamma = float(settings["gamma"])
+            optimizer = ChocoSGD(optimizer, mixing=mixing, compression=compression, consensus_rate=gamma)
+        else:
+            optimizer = DPSGD(optimizer, mixing=mixing)
+    elif settings:
         from tfdist import AllReduceOptions
         from tfdist.averaging import ElasticAverage, LocalSGD
 

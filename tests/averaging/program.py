@@ -1,4 +1,4 @@
-"""Trains a small model with LocalSGD, in float64; run by the tests in their own process and on several workers.
+"""Trains a small model with LocalSGD, DPSGD or ChocoSGD, in float64; run in the process of the tests and on workers.
 
 python program.py FOLDER OPTIONS    OPTIONS: JSON, the keywords of `train`
 """
@@ -17,8 +17,23 @@ import tensorflow as tf
 
 import tfdist
 from tests.averaging import oracle
-from tfdist.averaging import BlockMomentum, ElasticAverage, LocalSGD, Nesterov
+from tfdist.allreduce import Threshold, TopK
+from tfdist.averaging import DPSGD, BlockMomentum, ChocoSGD, ElasticAverage, LocalSGD, Nesterov
 
+
+class TopKOfAll(TopK):
+    """TopK that compresses the small arrays of the oracle too."""
+
+    smallest = 1
+
+
+class ThresholdOfAll(Threshold):
+    """Threshold that compresses the small arrays of the oracle too."""
+
+    smallest = 1
+
+
+COMPRESSIONS: dict[str, Any] = {"topk of all": TopKOfAll(0.2), "threshold of all": ThresholdOfAll(1 / 128)}
 RULES: dict[str, Any] = {"block_momentum": BlockMomentum, "nesterov": Nesterov, "elastic": ElasticAverage}
 
 
@@ -33,12 +48,15 @@ def train(
     momentum: float = 0.0,
     optimizer: str = "sgd",
     callbacks: Any = (),
+    algorithm: str = "LocalSGD",
     **options: Any,
 ) -> dict[str, Any]:
     """Trains, and returns the weights that are seen, and the own weights and slots of the replicas of this process."""
     _compute_in("float64")
     try:
-        return _train(strategy, epochs, every, outer, rule, loop, momentum, optimizer, callbacks, options)
+        if algorithm == "LocalSGD":
+            options = {"every": every, "outer": RULES[outer](**(rule or {})) if outer in RULES else outer, **options}
+        return _train(strategy, epochs, algorithm, loop, momentum, optimizer, callbacks, options)
     finally:
         _compute_in("float32")
 
@@ -52,9 +70,7 @@ def _compute_in(dtype: str) -> None:
 def _train(
     strategy: Any,
     epochs: int,
-    every: Any,
-    outer: str,
-    rule: Any,
+    algorithm: str,
     loop: str,
     momentum: float,
     optimizer: str,
@@ -66,9 +82,7 @@ def _train(
         made = (
             tf.keras.optimizers.SGD(0.05, momentum=momentum) if optimizer == "sgd" else tf.keras.optimizers.Adam(0.01)
         )
-        local = LocalSGD(
-            made, every=every, outer=RULES[outer](**(rule or {})) if rule or outer in RULES else outer, **options
-        )
+        local = wrapped(algorithm, made, options)
         if loop == "fit":
             model.compile(local, "mse")
     data = strategy.distribute_datasets_from_function(pipeline)
@@ -84,6 +98,14 @@ def _train(
         own = [_values(strategy, variable) for variable in hook.meeting.weights]
         slots = [_values(strategy, variable) for variable in hook.meeting.slots_of()]
     return {"seen": seen, "own": own, "slots": slots}
+
+
+def wrapped(algorithm: str, optimizer: Any, options: dict[str, Any]) -> Any:
+    """Returns an optimizer of one of the algorithms."""
+    if algorithm == "ChocoSGD":
+        compression = options["compression"]
+        return ChocoSGD(optimizer, **{**options, "compression": COMPRESSIONS.get(compression, compression)})
+    return (DPSGD if algorithm == "DPSGD" else LocalSGD)(optimizer, **options)
 
 
 def make_model(strategy: Any) -> Any:
@@ -138,7 +160,9 @@ def _values(strategy: Any, variable: Any) -> list[np.ndarray]:
 if __name__ == "__main__":
     given = json.loads(sys.argv[2])
     devices = given.pop("devices", None)
-    result = train(tfdist.create_strategy("multi_worker_mirrored", devices=devices), **given)
+    all_reduce = tfdist.AllReduceOptions(transport=given.pop("transport", "auto"))
+    made = tfdist.create_strategy("multi_worker_mirrored", devices=devices, all_reduce=all_reduce)
+    result = train(made, **given)
     index = json.loads(os.environ["TF_CONFIG"])["task"]["index"]
     lists = {name: [np.asarray(one).tolist() for one in values] for name, values in result.items()}
     (Path(sys.argv[1]) / f"{index}.json").write_text(json.dumps(lists))

@@ -96,7 +96,7 @@ def test_residuals_of_compression_survive(compression, trained, tmp_path):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("outer", ["average", "nesterov", "late average"])
+@pytest.mark.parametrize("outer", ["average", "nesterov", "late average", "DPSGD", "ChocoSGD"])
 @pytest.mark.parametrize("workers", [0, 2])
 def test_own_values_of_replicas_survive(workers, outer, trained, tmp_path, monkeypatch):
     is_late, outer = outer.startswith("late"), outer.removeprefix("late ")

@@ -1,7 +1,8 @@
 """Training in which the replicas do not sum their gradients at every step.
 
-LocalSGD lets every replica train on its own for some steps. Staleness says what parameter servers do with gradients of
-old weights. The mixing matrices say with whom a worker averages in decentralised SGD.
+LocalSGD lets every replica train on its own for some steps. With DPSGD and ChocoSGD a replica averages its weights with
+those of a few peers in each step. Staleness says what parameter servers do with gradients of old weights. The mixing
+matrices say with whom a worker averages in decentralised SGD.
 
 Example:
     >>> from tfdist.averaging import ring, spectral_gap
@@ -15,7 +16,9 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tfdist.averaging.choco_sgd import ChocoSGD
     from tfdist.averaging.counts_of import staleness_of
+    from tfdist.averaging.d_psgd import DPSGD
     from tfdist.averaging.elastic import ElasticAverage
     from tfdist.averaging.local_sgd import LocalSGD
     from tfdist.averaging.mixing import (
@@ -32,7 +35,9 @@ if TYPE_CHECKING:
     from tfdist.averaging.staleness import Staleness, StalenessCounts
 
 _FILES = {
+    "choco_sgd": ("ChocoSGD",),
     "counts_of": ("staleness_of",),
+    "d_psgd": ("DPSGD",),
     "elastic": ("ElasticAverage",),
     "local_sgd": ("LocalSGD",),
     "mixing": (
@@ -49,11 +54,13 @@ _FILES = {
     "staleness": ("Staleness", "StalenessCounts"),
 }
 _FILE_OF = {name: file for file, names in _FILES.items() for name in names}
-_NEED_TENSORFLOW = ("counts_of", "local_sgd")
+_NEED_TENSORFLOW = ("choco_sgd", "counts_of", "d_psgd", "local_sgd")
 
 __all__ = [
     "Average",
     "BlockMomentum",
+    "ChocoSGD",
+    "DPSGD",
     "ElasticAverage",
     "LocalSGD",
     "Mixing",

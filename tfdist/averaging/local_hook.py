@@ -150,8 +150,8 @@ class LocalHook(UpdateHook):
         check_strategy(context.strategy, self.program)
         if scale is not None:
             raise ValueError(
-                "expected gradients without a loss scale for LocalSGD, received a LossScaleOptimizer; use the policy "
-                "mixed_bfloat16."
+                f"expected gradients without a loss scale for {self.program}, received a LossScaleOptimizer; use the "
+                "policy mixed_bfloat16."
             )
         self._build_once(variables, known)
         rows = None if self._is_synchronous else rows
@@ -211,7 +211,7 @@ class LocalHook(UpdateHook):
             if self._built:
                 return
             given = {variable_key(variable) for variable in variables}
-            refuse_constraints([*variables, *known])
+            refuse_constraints([*variables, *known], self.program)
             everything = [*variables, *(one for one in known if variable_key(one) not in given)]
             with tf.init_scope(), strategy.scope():
                 self.meeting.build(everything)

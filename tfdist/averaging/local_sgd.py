@@ -91,5 +91,5 @@ def LocalSGD(
             "of the two out."
         )
     hook = LocalHook(Meetings(every=every, start_step=start_step), rule, tuple(average), seen, all_reduce, overlap)
-    prepare_local_steps(optimizer)
+    prepare_local_steps(optimizer, LocalHook.program)
     return attach(optimizer, hook)

@@ -18,7 +18,7 @@ import numpy as np
 import tensorflow as tf
 
 import tfdist
-from tfdist.averaging import LocalSGD
+from tfdist.averaging import DPSGD, ChocoSGD, LocalSGD
 from tfdist.checkpoint.auto_resume import AutoResume
 from tfdist.input import distribute_files, write_tfrecords
 from tfdist.keras_compat import keras_in_use
@@ -131,7 +131,11 @@ def main() -> None:
         optimizer = keras.optimizers.Adam(rate)
         if given.policy == "mixed_float16":
             optimizer = keras.mixed_precision.LossScaleOptimizer(optimizer, dynamic_growth_steps=5)
-        if given.local_steps:
+        if given.outer == "DPSGD":
+            optimizer = DPSGD(optimizer)
+        elif given.outer == "ChocoSGD":
+            optimizer = ChocoSGD(optimizer, compression="topk:0.1", consensus_rate=0.3)
+        elif given.local_steps:
             average = ["weights", "statistics"] if given.overlap else ["weights", "slots", "statistics"]
             optimizer = LocalSGD(
                 optimizer, every=given.local_steps, outer=given.outer, average=average, overlap=given.overlap
@@ -155,7 +159,9 @@ def main() -> None:
     if given.during == "evaluate":
         Signalled.fit_has_ended = True
         model.evaluate(*validation["validation_data"], batch_size=BATCH, verbose=0, callbacks=[signalled])
-    variables = [*model.get_weights(), *(np.asarray(tf.convert_to_tensor(v)) for v in model.optimizer.variables)]
+    # The slots of DPSGD and ChocoSGD are those of each replica; the weights of the later steps depend on them.
+    others = () if given.outer in ("DPSGD", "ChocoSGD") else model.optimizer.variables
+    variables = [*model.get_weights(), *(np.asarray(tf.convert_to_tensor(v)) for v in others)]
     weights = hashlib.sha256(b"".join(np.asarray(value).tobytes() for value in variables)).hexdigest()
     result = {
         "weights": weights,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -11,7 +12,7 @@ from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext
 from tfdist.allreduce.native.communicator import Communicator
 from tfdist.allreduce.native.library import operations
 
-_ALL_REDUCE, _ALL_GATHER = 1, 3
+_ALL_REDUCE, _ALL_GATHER, _SEND, _RECEIVE = 1, 3, 5, 6
 _FOREVER_SECONDS = 1e9
 FLOATS = ("float64", "float32", "float16", "bfloat16")
 DTYPES = frozenset([*FLOATS, *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))])
@@ -58,10 +59,15 @@ class NativeLauncher(CollectiveReplicaLauncher):
         """Starts the sum of the tensors of all replicas, and returns its number, an int64 scalar, for `finish`.
 
         Args:
-            value: a tensor of one of the DTYPES, outside of XLA.
+            value: a tensor of this replica.
+
+        Raises:
+            ValueError: if the native transport cannot send the tensor.
         """
+        _check_taken(value)
+        timeout = self._options.timeout_seconds
         with tf.device(self._device):
-            return self._start(value, _ALL_REDUCE, None, keeps=1)
+            return self._start(value, self._next_instance_key(), _ALL_REDUCE, timeout, keeps=1)
 
     def finish(self, operation: tf.Tensor, spec: tf.TensorSpec) -> tf.Tensor:
         """Returns the sum that start_all_reduce has started, in this step or a former one.
@@ -75,24 +81,71 @@ class NativeLauncher(CollectiveReplicaLauncher):
             total.set_shape(spec.shape)
             return total
 
-    def _run(self, value: tf.Tensor, kind: int, options: Any) -> tf.Tensor:
-        return operations().tfdist_wait(operation=self._start(value, kind, options), T=value.dtype)
+    def exchange(
+        self, value: tf.Tensor, *, to: int, source: int, like: tf.Tensor | None = None, timeout_seconds: float | None
+    ) -> Callable[[], tf.Tensor]:
+        """Starts to send a tensor to one rank and to receive one from another.
 
-    def _start(self, value: tf.Tensor, kind: int, options: Any, *, keeps: int = 0) -> tf.Tensor:
+        All ranks start the same exchanges in the same order, each with peers of its own.
+
+        Args:
+            value: the tensor of this rank.
+            to: the rank that receives it.
+            source: the rank whose tensor this rank receives.
+            like: a tensor of the shape of what is received; None if it is that of `value`.
+            timeout_seconds: how long to wait for the two ranks; None waits for ever.
+
+        Returns:
+            A function that waits for both, and returns the received tensor.
+
+        Raises:
+            ValueError: if the native transport cannot send the tensor.
+        """
+        _check_taken(value)
+        like = value if like is None else like
+        key = self._next_instance_key()
+        with tf.device(self._device):
+            sent = self._start(value, key, _SEND, timeout_seconds, peer=to)
+            started = self._start(like, key, _RECEIVE, timeout_seconds, peer=source)
+
+        def wait() -> tf.Tensor:
+            with tf.device(self._device):
+                received = operations().tfdist_wait(operation=started, T=like.dtype)
+                # The transport reads the sent tensor until it is sent.
+                with tf.control_dependencies([operations().tfdist_wait(operation=sent, T=value.dtype)]):
+                    received = tf.identity(received)
+                received.set_shape(like.shape)
+                return received
+
+        return wait
+
+    def _run(self, value: tf.Tensor, kind: int, options: Any) -> tf.Tensor:
         timeout = self._options.merge(options).timeout_seconds
+        started = self._start(value, self._next_instance_key(), kind, timeout)
+        return operations().tfdist_wait(operation=started, T=value.dtype)
+
+    def _start(self, value: tf.Tensor, key: Any, kind: int, timeout_seconds: float | None, **options: int) -> Any:
         return operations().tfdist_start(
             value=value,
-            key=self._next_instance_key(),
+            key=key,
             token=self._get_ordering_token(),
             communicator=self.communicator.number,
             kind=kind,
             group=self._group_key,
             ranks=self._group_size,
-            keeps=keeps,
-            timeout_seconds=timeout or _FOREVER_SECONDS,
+            timeout_seconds=timeout_seconds or _FOREVER_SECONDS,
+            **options,
         )
 
 
 def _takes(value: tf.Tensor) -> bool:
     # XLA compiles TensorFlow's collectives, and not these operations.
     return value.dtype.name in DTYPES and not GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph())
+
+
+def _check_taken(value: tf.Tensor) -> None:
+    if not _takes(value):
+        raise ValueError(
+            "expected numbers, outside of functions that XLA compiles, to be sent to other replicas, received the "
+            f"dtype {value.dtype.name}; leave jit_compile=True out."
+        )

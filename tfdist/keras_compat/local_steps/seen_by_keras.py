@@ -118,7 +118,8 @@ def _callback_while_shown(stock: Callable) -> Callable:
 def _callback_while_shown_if_asked(stock: Callable) -> Callable:
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
         model = _model_of(self)
-        if hook_of_model(model) is None or not _may_read_weights(self, stock.__name__):
+        hook = hook_of_model(model)
+        if hook is None or not _may_read_weights(self, stock.__name__, hook.program):
             return stock(self, *args, **kwargs)
         with _shown(model):
             return stock(self, *args, **kwargs)
@@ -126,7 +127,7 @@ def _callback_while_shown_if_asked(stock: Callable) -> Callable:
     return method
 
 
-def _may_read_weights(callbacks: Any, name: str) -> bool:
+def _may_read_weights(callbacks: Any, name: str, program: str) -> bool:
     """Returns whether a callback runs at each batch that may read weights; those of Keras and tfdist do not."""
     found = getattr(callbacks, "_tfdist_reads_at_batches", None)
     if found is None:
@@ -142,8 +143,9 @@ def _may_read_weights(callbacks: Any, name: str) -> bool:
         found[name] = bool(own)
         if own:
             get_logger().warning(
-                "LocalSGD: %s runs at each batch and sees the average, which all replicas exchange for it; a callback "
-                "of epochs costs less",
+                "%s: %s runs at each batch and sees the average, which all replicas exchange for it; a callback of "
+                "epochs costs less",
+                program,
                 type(own[0]).__name__,
             )
     return found[name]

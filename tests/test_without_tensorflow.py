@@ -35,7 +35,7 @@ sys.exit(_cli.main(sys.argv[1:]))
 NEED_IT = {
     "tfdist": ["create_strategy"],
     "tfdist.allreduce": ["sum_gradients", "Streams"],
-    "tfdist.averaging": ["ChocoSGD", "DPSGD", "LocalSGD", "staleness_of"],
+    "tfdist.averaging": ["ChocoSGD", "DPSGD", "LocalSGD", "averaged", "staleness_of"],
     "tfdist.checkpoint": ["AutoResume", "restore_model"],
     "tfdist.collectives": [""],
     "tfdist.input": ["distribute_files"],

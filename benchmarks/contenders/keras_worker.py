@@ -117,8 +117,10 @@ accuracy_now = data.accuracy_of(model)
 def accuracy() -> float:
     if not settings:
         return accuracy_now()
-    # Evaluates what all ranks have in common; in the middle of a round this sums the weights of all ranks.
-    with optimizer._tfdist_hook.shown():
+    from tfdist.averaging import averaged
+
+    # In the middle of a round this averages the weights of all ranks.
+    with averaged(optimizer):
         return accuracy_now()
 
 

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 import tfdist
 from tests.averaging import program
-from tfdist.averaging import Average, BlockMomentum, ElasticAverage, LocalSGD, Nesterov
+from tfdist.averaging import Average, BlockMomentum, ElasticAverage, LocalSGD, Nesterov, averaged
 from tfdist.keras_compat import keras_in_use
 from tfdist.keras_compat.optimizers.hooked import hook_of
 
@@ -116,6 +116,15 @@ def model_of(strategy: Any, *, normalized: bool = False, **options: Any) -> Any:
 def rows(count: int = 32) -> tuple[np.ndarray, np.ndarray]:
     x = np.random.default_rng(0).normal(size=(count, 4)).astype("float32")
     return x, x.sum(axis=1, keepdims=True)
+
+
+def test_the_average_of_replicas_that_never_differ_is_refused() -> None:
+    for subject in (sgd(), keras.Sequential(), 3):
+        with (
+            pytest.raises(ValueError, match="expected an optimizer of LocalSGD, DPSGD or ChocoSGD, or a model"),
+            averaged(subject),
+        ):
+            pass
 
 
 def test_overlap_is_refused_under_a_strategy_that_compresses() -> None:

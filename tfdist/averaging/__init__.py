@@ -32,9 +32,11 @@ if TYPE_CHECKING:
         spectral_gap,
     )
     from tfdist.averaging.outer import Average, BlockMomentum, Nesterov, OuterRule
+    from tfdist.averaging.shown_in_loops import averaged
     from tfdist.averaging.staleness import Staleness, StalenessCounts
 
 _FILES = {
+    "shown_in_loops": ("averaged",),
     "choco_sgd": ("ChocoSGD",),
     "counts_of": ("staleness_of",),
     "d_psgd": ("DPSGD",),
@@ -54,7 +56,7 @@ _FILES = {
     "staleness": ("Staleness", "StalenessCounts"),
 }
 _FILE_OF = {name: file for file, names in _FILES.items() for name in names}
-_NEED_TENSORFLOW = ("choco_sgd", "counts_of", "d_psgd", "local_sgd")
+_NEED_TENSORFLOW = ("choco_sgd", "counts_of", "d_psgd", "local_sgd", "shown_in_loops")
 
 __all__ = [
     "Average",
@@ -68,6 +70,7 @@ __all__ = [
     "OuterRule",
     "Staleness",
     "StalenessCounts",
+    "averaged",
     "check_doubly_stochastic",
     "complete",
     "exponential",

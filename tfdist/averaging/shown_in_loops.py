@@ -1,0 +1,52 @@
+"""averaged: shows a loop of one's own what evaluation in fit sees."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+from tfdist.keras_compat.optimizers.hooked import hook_of, hook_of_model
+
+
+@contextlib.contextmanager
+def averaged(subject: Any) -> Iterator[None]:
+    """Gives all replicas the weights that evaluation sees, within the context; then each gets its own ones back.
+
+    `evaluate`, `predict` and saving need no such context. It is for loops of your own that read the weights, or call
+    the model, between the steps of LocalSGD, DPSGD or ChocoSGD. Every worker has to enter it.
+
+    Args:
+        subject: an optimizer of LocalSGD, DPSGD or ChocoSGD, or the model that it was compiled with.
+
+    Raises:
+        ValueError: if the replicas do not train on their own.
+
+    Example:
+        >>> import tensorflow as tf, tfdist
+        >>> from tfdist.averaging import LocalSGD, averaged
+        >>> strategy = tfdist.create_strategy("mirrored", devices=2)
+        >>> with strategy.scope():
+        ...     weight = tf.Variable(0.0)
+        ...     optimizer = LocalSGD(tf.keras.optimizers.SGD(0.5), every=8, average=["weights"])
+        >>> @tf.function
+        ... def step():
+        ...     def replica():
+        ...         number = tf.distribute.get_replica_context().replica_id_in_sync_group
+        ...         optimizer.apply_gradients([(tf.cast(number, tf.float32), weight)])
+        ...     strategy.run(replica)
+        >>> step()
+        >>> [float(one) for one in strategy.experimental_local_results(weight)]
+        [0.0, -1.0]
+        >>> with averaged(optimizer):
+        ...     [float(one) for one in strategy.experimental_local_results(weight)]
+        [-0.5, -0.5]
+    """
+    hook = hook_of_model(subject) or hook_of(subject)
+    if hook is None or not hook.lets_replicas_differ:
+        raise ValueError(
+            "expected an optimizer of LocalSGD, DPSGD or ChocoSGD, or a model that was compiled with it, received "
+            f"{type(subject).__name__}; with other optimizers all replicas have the same weights."
+        )
+    with hook.shown():
+        yield

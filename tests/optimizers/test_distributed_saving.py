@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import tfdist
 from tests.optimizers.replicas import PREAMBLE, on_two_replicas
 from tfdist import AllReduceOptions
 from tfdist.keras_compat import keras_in_use
@@ -217,6 +218,18 @@ def test_it_is_saved_as_what_it_was(make, tmp_path):
     # Its variables are those of the plain one, with their values.
     for one, other in zip(loaded.optimizer.variables, optimizer.variables, strict=True):
         np.testing.assert_array_equal(np.asarray(one), np.asarray(other))
+
+
+def test_a_model_of_a_strategy_that_compresses_is_compiled_when_it_is_loaded(four_cpus, no_surroundings, tmp_path):
+    strategy = tfdist.create_strategy("mirrored", devices=2, all_reduce=AllReduceOptions(compression="fp16"))
+    with strategy.scope():
+        model = tf.keras.Sequential([tf.keras.layers.Input((3,)), tf.keras.layers.Dense(1)])
+        model.compile("sgd", "mse")
+    model.save(tmp_path / "model.keras")
+    loaded = tf.keras.models.load_model(tmp_path / "model.keras")
+    rows = np.ones((4, 3), np.float32)
+    loaded.fit(rows, rows[:, :1], verbose=0)
+    assert int(loaded.optimizer.iterations.numpy()) == 1
 
 
 @pytest.mark.skipif(keras_in_use().is_keras3, reason="Keras 3 has no legacy optimizers")

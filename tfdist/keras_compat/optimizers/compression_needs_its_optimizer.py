@@ -34,7 +34,9 @@ def _compresses(strategy: tf.distribute.Strategy) -> bool:
 
 
 def _apply() -> None:
-    patch_method(trainer_class(), "compile", _wrapping_the_optimizer)
+    # In Keras 3 a base class has `compile`; a model whose class has another one is not compiled when it is loaded.
+    owner = next(one for one in trainer_class().__mro__ if "compile" in vars(one))
+    patch_method(owner, "compile", _wrapping_the_optimizer)
     if not keras_in_use().is_keras3:
         patch_method(tf.keras.optimizers.Optimizer, "aggregate_gradients", _refusing_lost_compression)
         patch_method(tf.keras.optimizers.legacy.Optimizer, "_aggregate_gradients", _refusing_lost_compression)

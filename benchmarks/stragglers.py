@@ -53,6 +53,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--rate", type=float, default=0.1)
     parser.add_argument("--momentum", type=float, default=MOMENTUM)
+    parser.add_argument("--warmup", type=float, default=0.0, help="share of the updates in which the rate grows")
     parser.add_argument("--write", type=Path, help="document to write")
     parser.add_argument("--result", type=Path, help=argparse.SUPPRESS)
     return parser.parse_args()
@@ -105,6 +106,7 @@ def train(arguments: argparse.Namespace) -> None:
     import tfdist
     from tfdist.averaging import Staleness, staleness_of
     from tfdist.cluster import ClusterConfig
+    from tfdist.optimizers import LinearWarmup
     from tfdist.train.data import fashion_mnist_images
 
     # TensorFlow runs Python code of a step in the coordinator, where each worker that waits keeps a thread.
@@ -129,6 +131,7 @@ def train(arguments: argparse.Namespace) -> None:
         )
         updates = len(chosen) / WORKERS / per_update
         rate = tf.keras.optimizers.schedules.PolynomialDecay(arguments.rate * per_update, updates, 0.0)
+        rate = LinearWarmup(rate, int(arguments.warmup * updates))
         optimizer = tf.keras.optimizers.SGD(rate, momentum=arguments.momentum)
         optimizer.build(model.trainable_variables)
     loss_fn = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="none")

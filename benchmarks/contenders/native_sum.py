@@ -1,4 +1,7 @@
-"""Sums arrays with tfdist-native, called with ctypes: python native_sum.py RANK RANKS FOLDER CHANNEL SIZE..."""
+"""Sums arrays with tfdist-native, called with ctypes: python native_sum.py RANK RANKS FOLDER CHANNEL[,ADDRESS] SIZE...
+
+CHANNEL is "shared" or "tcp", and ADDRESS the IP address to listen on, 127.0.0.1 by default.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +14,14 @@ import tfdist_native
 from sums import measure, wait_for
 
 ALL_REDUCE, FLOAT32 = 1, 1
-rank, ranks, folder, channel = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]), sys.argv[4]
+rank, ranks, folder = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
+channel, _, address = sys.argv[4].partition(",")
 library = ctypes.CDLL(str(tfdist_native.LIBRARY))
 library.tfdist_listen.restype = ctypes.c_void_p
 library.tfdist_connect.restype = library.tfdist_start.restype = ctypes.c_int64
 text, error = ctypes.create_string_buffer(4096), ctypes.create_string_buffer(4096)
 
-listener = library.tfdist_listen(b"127.0.0.1", int(channel == "shared"), b"benchmark", error, 4096)
+listener = library.tfdist_listen((address or "127.0.0.1").encode(), int(channel == "shared"), b"benchmark", error, 4096)
 assert listener, error.value
 library.tfdist_address(ctypes.c_void_p(listener), text, 4096)
 (folder / f"{rank}~").write_bytes(f"rank_{rank} ".encode() + text.value.partition(b" ")[2])

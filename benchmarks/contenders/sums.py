@@ -22,6 +22,12 @@ def wait_for(path: Path) -> bytes:
     return path.read_bytes()
 
 
+def runs_of(size: int) -> tuple[int, int]:
+    """Returns how many sums of a size are timed, and how many there are before them."""
+    timed = max(7, min(1000, 300_000_000 // max(size, 100_000)))
+    return timed, timed // 5 + 1
+
+
 def measure(rank: int, ranks: int, sizes: Sequence[str], make: Callable[[int], tuple[Callable[[], Any], Any]]) -> None:
     """Prints the median time of a sum of each size, on rank 0.
 
@@ -37,8 +43,8 @@ def measure(rank: int, ranks: int, sizes: Sequence[str], make: Callable[[int], t
         step, result = make(size // 4)
         step()
         assert float(result()[0]) == float(result()[-1]) == ranks
-        runs = max(7, min(1000, 300_000_000 // max(size, 100_000)))
-        for _ in range(runs // 5):
+        runs, before = runs_of(size)
+        for _ in range(before - 1):
             step()
         taken = []
         for _ in range(runs):

@@ -57,6 +57,7 @@ Engine::Engine(Mesh mesh, std::vector<std::string> names)
     : rank_(mesh.rank),
       size_(static_cast<int>(mesh.channels.size())),
       names_(std::move(names)),
+      hosts_(std::move(mesh.hosts)),
       peers_(mesh.channels.size()),
       wake_(std::move(mesh.wake)),
       events_(epoll_create1(EPOLL_CLOEXEC)) {
@@ -129,9 +130,9 @@ void Engine::Run() {
         if (failing_.code != Code::kOk) break;
       }
       for (size_t i = 0; i < sums_.size() && failing_.code == Code::kOk;) {
-        Operation* op = sums_[i];
-        moved |= SumUp(op);
-        if (op->sum == nullptr) {
+        auto [op, sum] = sums_[i];
+        moved |= SumUp(op, *sum);
+        if (sum->ready == sum->bytes) {
           sums_.erase(sums_.begin() + static_cast<ptrdiff_t>(i));
         } else {
           ++i;
@@ -180,7 +181,7 @@ void Engine::TakeRequests() {
     std::swap(abort, abort_);
   }
   for (auto& request : requests) {
-    auto op = Plan(std::move(request), rank_, size_);
+    auto op = Plan(std::move(request), rank_, size_, hosts_);
     const Request& asked = op->request;
     op->round = NextRound(RoundKey(asked));
     op->deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(
@@ -188,7 +189,7 @@ void Engine::TakeRequests() {
     for (int peer = 0; peer < size_; ++peer) {
       for (auto& message : op->outgoing[peer]) peers_[peer].outgoing.emplace_back(op.get(), &message);
     }
-    if (op->sum != nullptr) sums_.push_back(op.get());
+    for (auto& sum : op->sums) sums_.emplace_back(op.get(), &sum);
     if (op->unfinished == 0) has_complete_ = true;
     running_[asked.tag].push_back(std::move(op));
   }
@@ -196,7 +197,8 @@ void Engine::TakeRequests() {
   if (abort.code != Code::kOk) Fail(abort.code, abort.message);
   if (requests.empty()) return;
   for (int rank = 0; rank < size_; ++rank) {
-    if (peers_[rank].is_gone) return Lose(rank, "its connection ended");
+    if (peers_[rank].is_gone) Lose(rank, "its connection ended");
+    if (failing_.code != Code::kOk) return;
   }
 }
 
@@ -223,12 +225,12 @@ bool Engine::NextFragment(Peer& peer) {
     if (failing_.code != Code::kOk) return false;
     auto found = std::find_if(peer.outgoing.begin(), peer.outgoing.end(), [](const auto& item) {
       const Outgoing& message = *item.second;
-      size_t ready = message.ready ? *message.ready : message.bytes;
+      size_t ready = message.ready.Of(message.bytes);
       return ready == message.bytes || ready - message.sent >= kLeast;
     });
     if (found == peer.outgoing.end()) return false;
     auto [op, message] = *found;
-    size_t ready = message->ready ? *message->ready : message->bytes;
+    size_t ready = message->ready.Of(message->bytes);
     size_t bytes = std::min(ready - message->sent, kFragment);
     const Request& request = op->request;
     peer.header = Header{kMagic, static_cast<uint8_t>(request.kind), static_cast<uint8_t>(message->phase), 0,
@@ -339,12 +341,12 @@ bool Engine::ReceiveFrom(int rank) {
     }
     Incoming& part = *peer.receiving;
     if (peer.to_receive) {
-      if (part.is_summand) return moved;
+      if (part.sum != nullptr) return moved;
       size_t bytes = peer.channel->Receive(part.to + part.received, peer.to_receive);
       if (!bytes) return moved;
       part.received += bytes;
       peer.to_receive -= bytes;
-      if (part.is_own) peer.receives_for->ready = part.received;
+      if (part.is_own) peer.receives_for->passed_on = part.received;
       moved = true;
       if (peer.to_receive) continue;
     }
@@ -446,34 +448,36 @@ bool Engine::HasUnsent(const Operation* op) const {
   return false;
 }
 
-bool Engine::SumUp(Operation* op) {
+bool Engine::SumUp(Operation* op, Summation& sum) {
   bool moved = false;
-  const size_t width = SizeOf(op->request.dtype);
+  const size_t width = SizeOf(op->request.dtype), count = sum.ranks.size();
   const char* inputs[1024];
   std::vector<const char*> many;
   const char** in = inputs;
-  if (size_ > 1024) {
-    many.resize(static_cast<size_t>(size_));
+  if (count > 1024) {
+    many.resize(count);
     in = many.data();
   }
-  if (op->sends_first && op->ready < op->sum_bytes && HasUnsent(op)) return false;
-  while (op->ready < op->sum_bytes) {
-    size_t bytes = std::min(op->sum_bytes - op->ready, kStep);
-    for (int rank = 0; rank < size_ && bytes >= width; ++rank) {
+  if (op->sends_first && sum.ready < sum.bytes && HasUnsent(op)) return false;
+  while (sum.ready < sum.bytes) {
+    size_t bytes = std::min(sum.bytes - sum.ready, kStep);
+    for (size_t i = 0; i < count && bytes >= width; ++i) {
+      const int rank = sum.ranks[i];
       if (rank == rank_) {
-        in[rank] = op->own + op->ready;
+        in[i] = sum.own + sum.ready;
+        bytes = std::min(bytes, sum.own_ready.Of(sum.bytes) - sum.ready);
         continue;
       }
       Peer& peer = peers_[rank];
-      Incoming& part = *op->Find(rank, 0);
+      Incoming& part = *op->Find(rank, sum.phase);
       size_t available = 0;
       if (!part.spilled.empty()) {
-        size_t position = op->ready - part.spilled_from;
+        size_t position = sum.ready - part.spilled_from;
         available = part.spilled.size() - position;
-        in[rank] = part.spilled.data() + position;
+        in[i] = part.spilled.data() + position;
       } else if (peer.has_header && peer.receiving == &part && peer.to_receive && !peer.is_gone) {
         try {
-          in[rank] = peer.channel->Peek(width, &available);
+          in[i] = peer.channel->Peek(width, &available);
         } catch (const PeerLost& error) {
           Lose(rank, error.what());
           return true;
@@ -484,23 +488,22 @@ bool Engine::SumUp(Operation* op) {
     }
     bytes -= bytes % width;
     if (!bytes) break;
-    Sum(op->request.dtype, in, size_, op->sum + op->ready, bytes / width);
-    op->ready += bytes;
+    Sum(op->request.dtype, in, static_cast<int>(count), sum.to + sum.ready, bytes / width);
+    sum.ready += bytes;
     moved = true;
-    for (int rank = 0; rank < size_; ++rank) {
+    for (int rank : sum.ranks) {
       if (rank == rank_) continue;
-      Incoming& part = *op->Find(rank, 0);
+      Incoming& part = *op->Find(rank, sum.phase);
       if (part.spilled.empty()) {
         peers_[rank].channel->Consume(bytes);
         peers_[rank].to_receive -= bytes;
         part.received += bytes;
-      } else if (op->ready - part.spilled_from == part.spilled.size()) {
+      } else if (sum.ready - part.spilled_from == part.spilled.size()) {
         part.spilled = {};
       }
     }
   }
-  if (op->ready == op->sum_bytes) {
-    op->sum = nullptr;
+  if (sum.ready == sum.bytes) {
     Count(op);
     moved = true;
   }
@@ -508,20 +511,27 @@ bool Engine::SumUp(Operation* op) {
 }
 
 // If one stream begins with summands of an operation and another stream with those of another operation, each of them
-// may wait for the other: the summands are then taken out of the streams.
+// may wait for the other: the summands are then taken out of the streams. So are those that wait for this rank's own
+// summands, which come through other streams.
 bool Engine::SpillOne() {
+  auto is_blocked = [](const Peer& peer) {
+    return peer.has_header && peer.receiving != nullptr && peer.receiving->sum != nullptr && peer.to_receive;
+  };
+  auto waits_for_own = [](const Peer& peer) {
+    const Summation& sum = *peer.receiving->sum;
+    return sum.own_ready.Of(sum.bytes) <= sum.ready;
+  };
   Operation* first = nullptr;
   bool is_crossed = false;
   for (const auto& peer : peers_) {
-    if (!peer.has_header || peer.receiving == nullptr || !peer.receiving->is_summand || !peer.to_receive) continue;
+    if (!is_blocked(peer)) continue;
     if (first == nullptr) first = peer.receives_for;
     is_crossed |= peer.receives_for != first;
   }
-  if (!is_crossed) return false;
   bool moved = false;
   for (int rank = 0; rank < size_; ++rank) {
     Peer& peer = peers_[rank];
-    if (!peer.has_header || peer.receiving == nullptr || !peer.receiving->is_summand || !peer.to_receive) continue;
+    if (!is_blocked(peer) || (!is_crossed && !waits_for_own(peer))) continue;
     Incoming& part = *peer.receiving;
     if (part.spilled.empty()) part.spilled_from = part.received;
     const size_t width = SizeOf(peer.receives_for->request.dtype);
@@ -568,6 +578,33 @@ bool Engine::CompleteFinished() {
   return true;
 }
 
+std::vector<int> Engine::AwaitedBy(const Operation& op) const {
+  std::vector<int> awaited;
+  // What a rank sends first waits for no other rank. What it sends later may wait for a rank that is named already.
+  for (int phase : {0, 1, 255}) {
+    for (int rank = 0; rank < size_; ++rank) {
+      bool waits = false;
+      for (const auto& part : op.incoming[rank]) waits |= !part.is_complete && part.phase <= phase;
+      for (const auto& part : op.outgoing[rank]) waits |= part.sent < part.bytes && part.ready.count == nullptr;
+      if (waits) awaited.push_back(rank);
+    }
+    if (awaited.empty()) continue;
+    if (phase == 0 || op.sums.size() < 2) return awaited;
+    // Another host waits for one of its ranks, which this rank does not know.
+    std::vector<int> of_hosts;
+    for (const auto& ranks : hosts_) {
+      bool waits = std::any_of(ranks.begin(), ranks.end(), [&](int rank) {
+        return std::find(awaited.begin(), awaited.end(), rank) != awaited.end();
+      });
+      if (waits && std::find(ranks.begin(), ranks.end(), rank_) == ranks.end()) {
+        of_hosts.insert(of_hosts.end(), ranks.begin(), ranks.end());
+      }
+    }
+    return of_hosts.empty() ? awaited : of_hosts;
+  }
+  return awaited;
+}
+
 void Engine::CheckDeadlines() {
   auto now = Clock::now();
   for (const auto& [tag, ops] : running_) {
@@ -577,11 +614,7 @@ void Engine::CheckDeadlines() {
       text << "expected every rank to take part in " << NameOf(static_cast<uint8_t>(op->request.kind)) << " within "
            << op->request.timeout_seconds << " s, waited for ";
       const char* separator = "";
-      for (int rank = 0; rank < size_; ++rank) {
-        bool waits = false;
-        for (const auto& part : op->incoming[rank]) waits |= !part.is_complete;
-        for (const auto& part : op->outgoing[rank]) waits |= part.sent < part.bytes && part.ready == nullptr;
-        if (!waits) continue;
+      for (int rank : AwaitedBy(*op)) {
         text << separator << names_[rank];
         separator = ", ";
       }

@@ -9,6 +9,7 @@
 #include <string>
 #include <thread>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "channel.h"
@@ -37,6 +38,8 @@ struct Mesh {
   int rank;
   // By rank; null for the own rank.
   std::vector<std::unique_ptr<Channel>> channels;
+  // See Plan.
+  Hosts hosts;
   // Written to by other processes of this host to wake the thread.
   FileDescriptor wake;
 };
@@ -93,9 +96,11 @@ class Engine {
   bool NextFragment(Peer& peer);
   bool ReceiveFrom(int rank);
   bool ReadHeader(int rank);
-  bool SumUp(Operation* op);
+  bool SumUp(Operation* op, Summation& sum);
   bool SpillOne();
   void CheckDeadlines();
+  // The ranks that an operation waits for.
+  std::vector<int> AwaitedBy(const Operation& op) const;
   bool HasUnsent(const Operation* op) const;
   Operation* Find(int rank, const Header& header) const;
   void CheckMatch(int rank, const Header& header, const Operation* op);
@@ -112,6 +117,7 @@ class Engine {
 
   const int rank_, size_;
   const std::vector<std::string> names_;
+  const Hosts hosts_;
   std::vector<Peer> peers_;
   FileDescriptor wake_, events_;
 
@@ -132,7 +138,7 @@ class Engine {
   };
   std::unordered_map<uint64_t, Rounds> rounds_;  // see RoundKey in engine.cc
   std::list<uint64_t> used_;                     // keys of rounds_, the one that was used last at the end
-  std::vector<Operation*> sums_;
+  std::vector<std::pair<Operation*, Summation*>> sums_;
   bool has_complete_ = false;
   Status failing_;
   Clock::time_point farewell_until_;

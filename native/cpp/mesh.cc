@@ -16,6 +16,7 @@
 #include <chrono>
 #include <cstring>
 #include <fstream>
+#include <map>
 #include <sstream>
 #include <stdexcept>
 #include <system_error>
@@ -213,6 +214,23 @@ FileDescriptor ConnectTo(const Resolved& to, bool is_tcp, Clock::time_point unti
   return FileDescriptor();
 }
 
+// Returns the ranks of each host; nothing unless each host has the same number of them, and more than one.
+Hosts HostsOf(const std::vector<Address>& addresses) {
+  Hosts hosts;
+  std::map<std::string, size_t> numbers;
+  for (size_t rank = 0; rank < addresses.size(); ++rank) {
+    const Address& address = addresses[rank];
+    if (address.machine.empty() || address.local.empty()) return {};
+    auto [found, is_new] = numbers.try_emplace(address.machine, hosts.size());
+    if (is_new) hosts.emplace_back();
+    hosts[found->second].push_back(static_cast<int>(rank));
+  }
+  bool is_even = std::all_of(hosts.begin(), hosts.end(), [&](const auto& host) {
+    return host.size() == hosts[0].size() && host.size() > 1;
+  });
+  return is_even ? hosts : Hosts{};
+}
+
 }  // namespace
 
 std::string Address::ToString() const {
@@ -264,10 +282,12 @@ Mesh Listener::Connect(int rank, const std::vector<Address>& addresses, double t
   Mesh mesh;
   mesh.rank = rank;
   mesh.channels.resize(addresses.size());
+  mesh.hosts = HostsOf(addresses);
   mesh.wake = Checked(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), "eventfd");
   auto is_local = [&](int peer) {
     const Address& other = addresses[static_cast<size_t>(peer)];
-    return local_ && !address_.machine.empty() && other.machine == address_.machine && !other.local.empty();
+    const Address& own = addresses[static_cast<size_t>(rank)];
+    return local_ && !own.machine.empty() && other.machine == own.machine && !other.local.empty();
   };
   auto missing = [&](const std::vector<int>& ranks, const std::string& what) {
     std::ostringstream text;

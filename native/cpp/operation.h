@@ -1,6 +1,7 @@
 // A collective operation of one rank: which bytes go to whom, and what becomes of the bytes that come.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -40,20 +41,47 @@ struct Request {
   std::function<void(const Status&)> done;
 };
 
+// How many bytes of a part are there already.
+struct Ready {
+  // Counts the bytes of a longer part; null if all are there.
+  const size_t* count = nullptr;
+  // How many bytes of the longer part are before this part.
+  size_t before = 0;
+
+  size_t Of(size_t bytes) const {
+    if (count == nullptr) return bytes;
+    return *count <= before ? 0 : std::min(*count - before, bytes);
+  }
+};
+
 // Bytes for one peer. They are sent in the order in which they are in memory.
 struct Outgoing {
   int phase;
   const char* from;
   size_t bytes;
-  // How many of the bytes are there already; null if all are.
-  const size_t* ready = nullptr;
+  Ready ready = {};
   size_t sent = 0;
+};
+
+// The sum of a part of the array, added up by this rank.
+struct Summation {
+  // The phase of the messages with the summands.
+  int phase;
+  // Whose summands, in the order in which they are added up; one of them is this rank.
+  std::vector<int> ranks;
+  const char* own;
+  Ready own_ready;
+  char* to;
+  size_t bytes;
+  // Bytes that are added up.
+  size_t ready = 0;
 };
 
 // Bytes from one peer: summands, or bytes that are copied.
 struct Incoming {
   int phase;
-  bool is_summand;
+  // What these bytes are summands of; null if they are copied.
+  const Summation* sum;
   char* to;
   size_t bytes;
   // Whether these bytes are the part that this rank passes on.
@@ -65,6 +93,9 @@ struct Incoming {
   size_t spilled_from = 0;
 };
 
+// The ranks of each host, in order.
+using Hosts = std::vector<std::vector<int>>;
+
 struct Operation {
   Request request;
   // Which operation of its tag it is.
@@ -73,15 +104,13 @@ struct Operation {
   // By peer.
   std::vector<std::vector<Outgoing>> outgoing;
   std::vector<std::vector<Incoming>> incoming;
-  // The part that this rank sums: its own summands, and where the sums go; null if it sums nothing.
-  const char* own = nullptr;
-  char* sum = nullptr;
-  size_t sum_bytes = 0;
+  // What this rank adds up; a later one may have the result of an earlier one as its own summand.
+  std::vector<Summation> sums;
   // Whether summing overwrites what this rank sends, so that it has to send first.
   bool sends_first = false;
-  // Bytes of the part that this rank sums, or passes on, which are there.
-  size_t ready = 0;
-  // Messages that are not sent, not received, and the sum if it is not complete.
+  // Bytes of the part that this rank passes on, which are there.
+  size_t passed_on = 0;
+  // Messages that are not sent, not received, and sums that are not complete.
   int unfinished = 0;
 
   Incoming* Find(int peer, int phase) {
@@ -99,6 +128,9 @@ struct Part {
 Part PartOf(size_t elements, int rank, int size);
 
 // Returns the operation of a request, with its messages.
-std::unique_ptr<Operation> Plan(Request request, int rank, int size);
+//
+// Args:
+//   hosts: the ranks of each host, if each host has the same number of them, and more than one; else empty.
+std::unique_ptr<Operation> Plan(Request request, int rank, int size, const Hosts& hosts);
 
 }  // namespace tfdist

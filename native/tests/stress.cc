@@ -1,8 +1,10 @@
 // Random operations of many ranks, each compared with what one thread computes; ranks that are killed.
 //
-//   stress threads SUMS RANKS SEED [tcp]   all ranks in one process, for ThreadSanitizer
-//   stress kill TIMES RANKS SEED [tcp]     each time one of several processes is killed at a random moment
-//   stress sums ELEMENTS INPUTS SEED       sums of every dtype at every address, compared with sums of integers
+//   stress threads SUMS RANKS SEED [tcp|hosts]   all ranks in one process, for ThreadSanitizer
+//   stress kill TIMES RANKS SEED [tcp|hosts]     each time one of several processes is killed at a random moment
+//   stress sums ELEMENTS INPUTS SEED             sums of every dtype at every address, compared with sums of integers
+//
+// "tcp": without shared memory; "hosts": with shared memory between even ranks and between odd ranks, as on two hosts.
 //
 // Every rank draws the same operations from the seed, and starts up to eight of them at a time, in an order of its own.
 #include <signal.h>
@@ -235,13 +237,19 @@ std::vector<std::string> NamesOf(int ranks) {
   return names;
 }
 
-int Threads(long operations, int ranks, uint64_t seed, bool shares_memory) {
+std::vector<std::unique_ptr<Listener>> Listen(int ranks, const std::string& channel, std::vector<Address>& addresses) {
   std::vector<std::unique_ptr<Listener>> listeners;
-  std::vector<Address> addresses;
   for (int rank = 0; rank < ranks; ++rank) {
-    listeners.push_back(std::make_unique<Listener>("127.0.0.1", shares_memory, "stress"));
+    listeners.push_back(std::make_unique<Listener>("127.0.0.1", channel != "tcp", "stress"));
     addresses.push_back(listeners.back()->address());
+    if (channel == "hosts") addresses.back().machine += rank % 2 ? "-odd" : "-even";
   }
+  return listeners;
+}
+
+int Threads(long operations, int ranks, uint64_t seed, const std::string& channel) {
+  std::vector<Address> addresses;
+  auto listeners = Listen(ranks, channel, addresses);
   std::vector<std::thread> threads;
   std::atomic<int> failed{0};
   for (int rank = 0; rank < ranks; ++rank) {
@@ -255,22 +263,17 @@ int Threads(long operations, int ranks, uint64_t seed, bool shares_memory) {
     });
   }
   for (auto& thread : threads) thread.join();
-  std::printf("%ld operations, %d ranks, %s: %s\n", operations, ranks, shares_memory ? "shared memory" : "tcp",
-              failed ? "failed" : "right");
+  std::printf("%ld operations, %d ranks, %s: %s\n", operations, ranks, channel.c_str(), failed ? "failed" : "right");
   return failed ? 1 : 0;
 }
 
 // One process for each rank; the parent kills one of them, and each other one has to name it in time.
-int Kill(long times, int ranks, uint64_t seed, bool shares_memory) {
+int Kill(long times, int ranks, uint64_t seed, const std::string& channel) {
   std::mt19937_64 random(seed);
   double latest = 0;
   for (long time = 0; time < times; ++time) {
-    std::vector<std::unique_ptr<Listener>> listeners;
     std::vector<Address> addresses;
-    for (int rank = 0; rank < ranks; ++rank) {
-      listeners.push_back(std::make_unique<Listener>("127.0.0.1", shares_memory, "stress"));
-      addresses.push_back(listeners.back()->address());
-    }
+    auto listeners = Listen(ranks, channel, addresses);
     int victim = static_cast<int>(random() % static_cast<unsigned>(ranks));
     std::string name = "rank " + std::to_string(victim);
     int ready[2];
@@ -313,8 +316,8 @@ int Kill(long times, int ranks, uint64_t seed, bool shares_memory) {
       }
     }
   }
-  std::printf("%ld ranks of %d killed, %s: each named by all others, within %.3f s\n", times, ranks,
-              shares_memory ? "shared memory" : "tcp", latest);
+  std::printf("%ld ranks of %d killed, %s: each named by all others, within %.3f s\n", times, ranks, channel.c_str(),
+              latest);
   return 0;
 }
 
@@ -365,14 +368,14 @@ int Sums(size_t elements, int inputs, uint64_t seed) {
 
 int main(int count, char** arguments) {
   if (count < 5) {
-    std::fprintf(stderr, "stress threads|kill|sums NUMBER RANKS SEED [tcp]\n");
+    std::fprintf(stderr, "stress threads|kill|sums NUMBER RANKS SEED [tcp|hosts]\n");
     return 2;
   }
   long number = std::atol(arguments[2]);
   int ranks = std::atoi(arguments[3]);
   uint64_t seed = std::strtoull(arguments[4], nullptr, 10);
-  bool shares_memory = count < 6 || std::strcmp(arguments[5], "tcp") != 0;
+  std::string channel = count < 6 ? "shared memory" : arguments[5];
   if (std::strcmp(arguments[1], "sums") == 0) return Sums(static_cast<size_t>(number), ranks, seed);
-  if (std::strcmp(arguments[1], "kill") == 0) return Kill(number, ranks, seed, shares_memory);
-  return Threads(number, ranks, seed, shares_memory);
+  if (std::strcmp(arguments[1], "kill") == 0) return Kill(number, ranks, seed, channel);
+  return Threads(number, ranks, seed, channel);
 }

@@ -4,11 +4,13 @@ import json
 
 from rich.console import Console
 
+from tfdist import AllReduceOptions
 from tfdist.bench.allreduce_report import Results, plot, recommend, report, table
 
 ROWS = [
     {
         "algorithm": "auto",
+        "transport": "tensorflow",
         "method": method,
         "size": size,
         "bytes_per_pack": None,
@@ -31,12 +33,12 @@ def printed(rows):
 
 
 def test_the_table_shows_every_number():
-    line = ["32M", "auto", "none", "447.39", "75.0", "112.5", "0.94", "50,331,648", "1.000"]
+    line = ["32M", "auto", "tensorflow", "none", "447.39", "75.0", "112.5", "0.94", "50,331,648", "1.000"]
     assert line in printed(ROWS)
 
 
 def test_the_table_of_one_replica_has_no_ratio_to_the_bytes_of_a_ring():
-    assert ["1M", "auto", "tensorflow", "20.97", "50.0", "0.0", "0.00", "1,572,864"] in printed(
+    assert ["1M", "auto", "tensorflow", "tensorflow", "20.97", "50.0", "0.0", "0.00", "1,572,864"] in printed(
         [{**ROWS[0], "busbw": 0.0, "ring": 0.0}]
     )
 
@@ -46,14 +48,29 @@ def test_the_plot_is_a_picture(tmp_path):
     assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
 
 
+def pack(transport, megabytes, seconds):
+    return {"transport": transport, "bytes_per_pack": megabytes << 20, "seconds": seconds}
+
+
+OF_TENSORFLOW = [pack("tensorflow", *one) for one in ((1, 1.2), (2, 1.01), (4, 1.0), (8, 1.1))]
+
+
 def test_the_smallest_pack_that_is_as_good_as_the_best_is_recommended():
-    packs = [
-        {"bytes_per_pack": 1 << 20, "seconds": 1.2},
-        {"bytes_per_pack": 2 << 20, "seconds": 1.01},
-        {"bytes_per_pack": 4 << 20, "seconds": 1.0},
-        {"bytes_per_pack": 8 << 20, "seconds": 1.1},
-    ]
-    assert recommend(packs) == 2 << 20
+    assert recommend(OF_TENSORFLOW) == AllReduceOptions(bytes_per_pack=2 << 20)
+
+
+def test_the_transport_with_the_fastest_pack_is_recommended_with_its_smallest_pack_that_is_as_good():
+    native = [pack("native", *one) for one in ((1, 0.9), (2, 0.8), (4, 0.79), (8, 0.795))]
+    assert recommend(OF_TENSORFLOW + native) == AllReduceOptions(transport="native", bytes_per_pack=2 << 20)
+    slow = [pack("native", 1, 1.005)]
+    assert recommend(OF_TENSORFLOW + slow) == AllReduceOptions(transport="tensorflow", bytes_per_pack=2 << 20)
+
+
+def test_the_recommendation_names_the_transport_if_several_were_measured(tmp_path, capsys):
+    packs = [{**ROWS[3], **pack("tensorflow", 1, 2.0)}, {**ROWS[3], **pack("native", 1, 1.0)}]
+    report(Results(replicas=2, usable=None, rows=[*ROWS, {**ROWS[3], "transport": "native"}], packs=packs), tmp_path)
+    out = capsys.readouterr().out
+    assert "recommended: AllReduceOptions(transport='native', bytes_per_pack=1048576), packs of 1M\n" in out
 
 
 def test_results_are_written_and_printed(tmp_path, capsys):
@@ -64,4 +81,4 @@ def test_results_are_written_and_printed(tmp_path, capsys):
     assert (tmp_path / "new" / "folder" / "allreduce.png").read_bytes().startswith(b"\x89PNG")
     out = capsys.readouterr().out
     assert "plain TCP around the ring of workers: 120.0 MB/s\n" in out
-    assert "recommended: bytes_per_pack=2097152 (2M)\n" in out
+    assert "recommended: AllReduceOptions(bytes_per_pack=2097152), packs of 2M\n" in out

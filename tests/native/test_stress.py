@@ -20,7 +20,8 @@ def stress(sanitizer: str, *words: str) -> str:
     return ended.stdout
 
 
-@pytest.mark.parametrize("channel", ["shared memory", "tcp"])
+# Ranks of two hosts add up within each host first.
+@pytest.mark.parametrize(("channel", "ranks"), [("shared memory", 3), ("tcp", 3), ("hosts", 4)])
 @pytest.mark.parametrize(
     ("sanitizer", "number"),
     [
@@ -30,9 +31,9 @@ def stress(sanitizer: str, *words: str) -> str:
         pytest.param("thread", 100_000, marks=FULL),
     ],
 )
-def test_random_operations_in_any_order_are_right(sanitizer, number, channel):
-    words = ["threads", str(number), "3", "1", *(["tcp"] if channel == "tcp" else [])]
-    assert stress(sanitizer, *words) == f"{number} operations, 3 ranks, {channel}: right\n"
+def test_random_operations_in_any_order_are_right(sanitizer, number, channel, ranks):
+    words = ["threads", str(number), str(ranks), "1", channel]
+    assert stress(sanitizer, *words) == f"{number} operations, {ranks} ranks, {channel}: right\n"
 
 
 # Two inputs, and blocks of 2,048 elements for more, have loops of their own.
@@ -42,10 +43,10 @@ def test_sums_of_every_dtype_are_right_at_every_address(sanitizer, inputs):
     assert stress(sanitizer, "sums", "4099", inputs, "3") == f"192 sums of {inputs} arrays of 4099 elements: right\n"
 
 
-@pytest.mark.parametrize("channel", ["shared memory", "tcp"])
+@pytest.mark.parametrize("channel", ["shared memory", "tcp", "hosts"])
 @pytest.mark.parametrize(
     ("sanitizer", "number"), [("", 10), pytest.param("", 200, marks=FULL), pytest.param("address", 200, marks=FULL)]
 )
 def test_a_killed_rank_is_named_by_all_others(sanitizer, number, channel):
-    words = ["kill", str(number), "4", "2", *(["tcp"] if channel == "tcp" else [])]
+    words = ["kill", str(number), "4", "2", channel]
     assert stress(sanitizer, *words).startswith(f"{number} ranks of 4 killed, {channel}: each named by all others, ")

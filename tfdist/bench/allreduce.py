@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,7 @@ from tfdist.bench.sizes import size_from_text
 
 if TYPE_CHECKING:
     from tfdist.bench.allreduce_measure import Bench
+    from tfdist.cluster import ClusterConfig
 
 SIZES = ("1K", "16K", "256K", "1M", "8M", "32M", "256M")
 PACKS = ("512K", "1M", "2M", "4M", "8M", "16M")
@@ -66,9 +68,10 @@ def parser() -> argparse.ArgumentParser:
     )
     result.add_argument(
         "--transport",
+        action="append",
         choices=TRANSPORTS,
-        default="auto",
-        help="what carries the sums between workers (default: %(default)s)",
+        help="what carries the sums; may be repeated. auto measures tensorflow, and also native where all workers have "
+        "it; in one process auto measures the one that the strategy takes (default: auto)",
     )
     result.add_argument("--devices", type=int, default=2, help="number of devices in one process (default: 2)")
     result.add_argument("--runs", type=int, default=5, help="number of runs of which the median is taken (default: 5)")
@@ -84,6 +87,7 @@ def parser() -> argparse.ArgumentParser:
 def _parse(parser: argparse.ArgumentParser, argv: list[str]) -> argparse.Namespace:
     arguments = parser.parse_args(argv)
     arguments.method = arguments.method or list(METHODS)
+    arguments.transport = list(dict.fromkeys(arguments.transport or ["auto"]))
     arguments.size = arguments.size or [size_from_text(size) for size in SIZES]
     try:
         for method in arguments.method:
@@ -97,37 +101,52 @@ def _parse(parser: argparse.ArgumentParser, argv: list[str]) -> argparse.Namespa
 
 
 def _make_benches(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> list[Bench]:
-    """Returns a Bench for each algorithm. Each Bench has its own strategy."""
-    from tfdist.bench.allreduce_measure import Bench
+    """Returns a Bench for each algorithm and transport."""
     from tfdist.cluster import ClusterConfig
+
+    cluster = ClusterConfig.detect()
+    try:
+        if not cluster.is_distributed:
+            return list(_benches_of_one_process(arguments))
+        if len(arguments.algorithm or []) > 1:
+            parser.error(f"expected one --algorithm across workers, received {', '.join(arguments.algorithm)}.")
+        return list(_benches_of_cluster(cluster, arguments))
+    except (ValueError, RuntimeError) as error:
+        parser.exit(2, f"{parser.prog}: {error}\n")
+
+
+def _benches_of_one_process(arguments: argparse.Namespace) -> Iterator[Bench]:
+    """Yields the benches, each with a strategy of its own."""
+    from tfdist.allreduce.streams import communicators_of
+    from tfdist.bench.allreduce_measure import Bench
+    from tfdist.strategies import create_strategy
+
+    for transport in arguments.transport:
+        for algorithm in arguments.algorithm or (["auto"] if transport == "native" else _algorithms_of_one_process()):
+            options = AllReduceOptions(algorithm=algorithm, transport=transport)
+            strategy = create_strategy("mirrored", devices=arguments.devices, all_reduce=options)
+            used = "native" if communicators_of(strategy) else "tensorflow"
+            yield Bench(strategy, algorithm=algorithm, transport=used, addresses=[])
+
+
+def _benches_of_cluster(cluster: ClusterConfig, arguments: argparse.Namespace) -> Iterator[Bench]:
+    """Yields a bench for each transport; all of them have the same strategy, since a process can have only one."""
+    from tfdist.allreduce.streams import communicators_of
+    from tfdist.bench.allreduce_measure import Bench
     from tfdist.cluster.tasks import CHIEF_JOBS
     from tfdist.strategies import create_strategy
 
-    cluster = ClusterConfig.detect()
-    if not cluster.is_distributed:
-        name, algorithms, addresses = "mirrored", arguments.algorithm or _algorithms_of_one_process(), []
-        options = {"devices": arguments.devices}
-    else:
-        name, algorithms = "multi_worker_mirrored", arguments.algorithm or ["auto"]
-        addresses = [address for job in (*CHIEF_JOBS, "worker") for address in cluster.jobs.get(job, ())]
-        options = {"cluster": cluster}
-        if len(algorithms) > 1:
-            parser.error(f"expected one --algorithm across workers, received {', '.join(algorithms)}.")
-    try:
-        return [
-            Bench(
-                create_strategy(
-                    name,
-                    all_reduce=AllReduceOptions(algorithm=algorithm, transport=arguments.transport),
-                    **options,
-                ),
-                algorithm=algorithm,
-                addresses=addresses,
-            )
-            for algorithm in algorithms
-        ]
-    except ValueError as error:
-        parser.exit(2, f"{parser.prog}: {error}\n")
+    (algorithm,) = arguments.algorithm or ["auto"]
+    asked = next(name for name in ("native", "auto", "tensorflow") if name in arguments.transport)
+    options = AllReduceOptions(algorithm=algorithm, transport=asked)
+    strategy = create_strategy("multi_worker_mirrored", cluster=cluster, all_reduce=options)
+    if asked == "native" and not communicators_of(strategy):
+        raise ValueError("expected several replicas for --transport native, received one; start more workers.")
+    addresses = [address for job in (*CHIEF_JOBS, "worker") for address in cluster.jobs.get(job, ())]
+    for transport in ("tensorflow", "native"):
+        is_asked = transport in arguments.transport or "auto" in arguments.transport
+        if is_asked and (transport == "tensorflow" or communicators_of(strategy)):
+            yield Bench(strategy, algorithm=algorithm, transport=transport, addresses=addresses)
 
 
 def _algorithms_of_one_process() -> list[str]:
@@ -139,7 +158,7 @@ def _algorithms_of_one_process() -> list[str]:
 
 
 def _measure(benches: list[Bench], arguments: argparse.Namespace) -> Results:
-    """Measures every size with every bench and method, then the largest size in packs of several sizes."""
+    """Measures every size with every bench and method, then the largest size in packs with every transport."""
     first, largest = benches[0], max(arguments.size)
     shows_progress = first.worker == 0
     usable = first.tcp_rate(max(arguments.size[-1], _SMALLEST_TCP_BYTES))
@@ -150,10 +169,12 @@ def _measure(benches: list[Bench], arguments: argparse.Namespace) -> Results:
                 rows.append(bench.measure(method, size, runs=arguments.runs))
                 if shows_progress:
                     print(".", end="", file=sys.stderr, flush=True)
+    of_transports = {bench.transport: bench for bench in reversed(benches)}
     packs = [
-        first.measure("none", largest, runs=arguments.runs, bytes_per_pack=pack)
+        bench.measure("none", largest, runs=arguments.runs, bytes_per_pack=pack)
         for pack in map(size_from_text, PACKS)
         if pack <= largest
+        for bench in reversed(of_transports.values())
     ]
     if shows_progress:
         print(file=sys.stderr)

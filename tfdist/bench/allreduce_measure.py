@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from tfdist.allreduce.compression import Compression, compression_from_name
 from tfdist.allreduce.compression.base import CompressionState
+from tfdist.allreduce.native.switch import sending_with
 from tfdist.allreduce.packed import packed_all_reduce
 from tfdist.allreduce.streams import Streams
 from tfdist.bench.wire import StreamRate, bytes_sent, interface_of
@@ -29,11 +30,15 @@ class Bench:
     Args:
         strategy: a mirrored strategy, or a multi-worker mirrored strategy.
         algorithm: the all-reduce algorithm that the strategy was made with.
+        transport: what carries the sums, "tensorflow" or "native"; the strategy has it.
         addresses: `host:port` of every worker, worker 0 first; empty in one process.
     """
 
-    def __init__(self, strategy: tf.distribute.Strategy, *, algorithm: str, addresses: Sequence[str]) -> None:
+    def __init__(
+        self, strategy: tf.distribute.Strategy, *, algorithm: str, transport: str, addresses: Sequence[str]
+    ) -> None:
         self._strategy, self._algorithm = strategy, algorithm
+        self.transport = transport
         self._hosts = [address.rpartition(":")[0] for address in addresses]
         self._worker = worker_index(strategy)
         self._interface = interface_of(self._hosts[self._worker]) if addresses else None
@@ -78,14 +83,15 @@ class Bench:
             bytes_per_pack: size of a pack for the method "none"; None for the default.
 
         Returns:
-            The arguments and the algorithm; `seconds`, the time of the median sum; `algbw` and `busbw` in bytes per
+            The arguments, the algorithm and the transport; `seconds`, the time of the median sum; `algbw` and `busbw` in bytes per
             second, as nccl-tests define them; `wire`, the most bytes that the interface of a worker sent, None in one
             process; `ring`, the bytes of float32 that each replica sends in a ring.
         """
         step = self._step(method, size, bytes_per_pack)
         to = f"sum {size:,} bytes"
         # The first call traces the function and opens connections.
-        step()
+        with sending_with(self.transport, self._strategy):
+            step()
         times, sent = [], []
         for _ in range(runs):
             self._values_of_workers(0.0, to=to)
@@ -98,6 +104,7 @@ class Bench:
         ring = 2 * (self.replicas - 1) / self.replicas * size
         return {
             "algorithm": self._algorithm,
+            "transport": self.transport,
             "method": method,
             "size": size,
             "bytes_per_pack": bytes_per_pack,

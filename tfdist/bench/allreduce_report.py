@@ -1,4 +1,4 @@
-"""Reports the results of `tfdist bench allreduce`: JSON, a plot, a table and a recommended size of packs."""
+"""Reports the results of `tfdist bench allreduce`: JSON, a plot, a table and recommended options."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from tfdist.allreduce.options import AllReduceOptions
 from tfdist.bench.sizes import size_as_text
 
 # Times within 2% of the best are noise: the recommendation treats them as equal.
@@ -15,6 +16,7 @@ _EQUALLY_FAST = 1.02
 _COLUMNS = (
     "size",
     "algorithm",
+    "transport",
     "method",
     "pack",
     "ms",
@@ -33,8 +35,8 @@ class Results:
     Attributes:
         replicas: number of replicas of all workers.
         usable: bytes per second of plain TCP streams around the ring of workers; None in one process.
-        rows: a row of `Bench.measure` for each size, algorithm and method.
-        packs: a row of `Bench.measure` for each size of packs, with the largest size of tensors.
+        rows: a row of `Bench.measure` for each size, algorithm, transport and method.
+        packs: a row of `Bench.measure` for each transport and size of packs, with the largest size of tensors.
     """
 
     replicas: int
@@ -44,7 +46,7 @@ class Results:
 
 
 def report(results: Results, folder: Path) -> None:
-    """Writes allreduce.json and allreduce.png, and prints the table and the recommended size of packs.
+    """Writes allreduce.json and allreduce.png, and prints the table and the recommended options.
 
     Args:
         results: the results of the benchmark.
@@ -59,25 +61,35 @@ def report(results: Results, folder: Path) -> None:
     if results.usable:
         print(f"plain TCP around the ring of workers: {results.usable / 1e6:.1f} MB/s")
     if results.packs:
-        size = recommend(results.packs)
-        print(f"recommended: bytes_per_pack={size} ({size_as_text(size)})")
+        options = recommend(results.packs)
+        transport = "" if options.transport == "auto" else f"transport={options.transport!r}, "
+        size = options.bytes_per_pack or 0
+        print(f"recommended: AllReduceOptions({transport}bytes_per_pack={size}), packs of {size_as_text(size)}")
 
 
-def recommend(rows: Sequence[dict[str, Any]]) -> int:
-    """Returns the recommended size of a pack in bytes: the smallest size that is as fast as the fastest size.
+def recommend(rows: Sequence[dict[str, Any]]) -> AllReduceOptions:
+    """Returns the transport of the fastest row, and the smallest size of packs that is as fast with this transport.
 
-    A small size is better, because small packs can be sent earlier during backpropagation.
+    A small size is better, because small packs can be sent earlier during backpropagation. If only one transport was
+    measured, the options leave its choice open.
 
     Args:
-        rows: rows for one size of tensors, each with its `bytes_per_pack` and `seconds`.
+        rows: rows for one size of tensors, each with its `transport`, `bytes_per_pack` and `seconds`.
 
     Example:
         >>> from tfdist.bench.allreduce_report import recommend
-        >>> recommend([{"bytes_per_pack": 1, "seconds": 2.0}, {"bytes_per_pack": 4, "seconds": 1.0}])
+        >>> small = {"transport": "native", "bytes_per_pack": 1, "seconds": 2.0}
+        >>> recommend([small, {**small, "bytes_per_pack": 4, "seconds": 1.0}]).bytes_per_pack
         4
     """
-    best = min(row["seconds"] for row in rows)
-    return min(int(row["bytes_per_pack"]) for row in rows if row["seconds"] <= _EQUALLY_FAST * best)
+    best = min(rows, key=lambda row: row["seconds"])
+    sizes = [
+        int(row["bytes_per_pack"])
+        for row in rows
+        if row["transport"] == best["transport"] and row["seconds"] <= _EQUALLY_FAST * best["seconds"]
+    ]
+    is_compared = len({row["transport"] for row in rows}) > 1
+    return AllReduceOptions(transport=best["transport"] if is_compared else "auto", bytes_per_pack=min(sizes))
 
 
 def table(rows: Sequence[dict[str, Any]], usable: float | None) -> Any:
@@ -92,12 +104,13 @@ def table(rows: Sequence[dict[str, Any]], usable: float | None) -> Any:
 
     result = Table(box=rich.box.SIMPLE_HEAD)
     for title in _COLUMNS:
-        result.add_column(title, justify="left" if title in ("algorithm", "method") else "right", no_wrap=True)
+        result.add_column(title, justify="left" if title in ("algorithm", "transport", "method") else "right", no_wrap=True)
     for row in rows:
         wire = row["wire"]
         result.add_row(
             size_as_text(row["size"]),
             row["algorithm"],
+            row["transport"],
             row["method"],
             size_as_text(row["bytes_per_pack"]) if row["bytes_per_pack"] else "",
             f"{1000 * row['seconds']:.2f}",
@@ -111,7 +124,7 @@ def table(rows: Sequence[dict[str, Any]], usable: float | None) -> Any:
 
 
 def plot(rows: Sequence[dict[str, Any]], usable: float | None, path: Path) -> None:
-    """Draws the bus bandwidth of every algorithm and method over the size.
+    """Draws the bus bandwidth of every algorithm, transport and method over the size.
 
     Args:
         rows: rows of `Bench.measure`.
@@ -124,16 +137,24 @@ def plot(rows: Sequence[dict[str, Any]], usable: float | None, path: Path) -> No
     from matplotlib import pyplot
 
     algorithms = list(dict.fromkeys(row["algorithm"] for row in rows))
+    transports = list(dict.fromkeys(row["transport"] for row in rows))
+    ways = list(dict.fromkeys((row["algorithm"], row["transport"]) for row in rows))
     figure, axis = pyplot.subplots(figsize=(7, 4.5))
-    for algorithm, method in dict.fromkeys((row["algorithm"], row["method"]) for row in rows):
+    for way, method in dict.fromkeys(((row["algorithm"], row["transport"]), row["method"]) for row in rows):
         points = [
             (row["size"], row["busbw"] / 1e6)
             for row in rows
-            if (row["algorithm"], row["method"]) == (algorithm, method)
+            if ((row["algorithm"], row["transport"]), row["method"]) == (way, method)
         ]
-        label = "tfdist" if method == "none" else method
-        style = ("-", "--", ":")[algorithms.index(algorithm) % 3]
-        label = label if len(algorithms) == 1 else f"{label}, {algorithm}"
+        algorithm, transport = way
+        label = ", ".join(
+            [
+                "tfdist" if method == "none" else method,
+                *([algorithm] if len(algorithms) > 1 else []),
+                *([f"sent by {transport}"] if len(transports) > 1 else []),
+            ]
+        )
+        style = ("-", "--", ":")[ways.index(way) % 3]
         axis.plot(*zip(*points, strict=True), marker="o", linestyle=style, label=label)
     if usable:
         axis.axhline(usable / 1e6, color="k", linestyle="--", label="plain TCP")

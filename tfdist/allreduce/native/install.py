@@ -112,6 +112,7 @@ def _replace_launchers(
 ) -> None:
     from tfdist.allreduce.native.launcher import NativeLauncher
 
+    strategy._tfdist_stock_launchers = operations, operations._launchers
     operations._launchers = [
         NativeLauncher(stock, communicator)
         for stock, communicator in zip(operations._launchers, communicators, strict=True)

@@ -1,0 +1,29 @@
+"""`tfdist bench allreduce` compares the transports of one strategy."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tests.processes import launch
+
+
+def test_two_workers_measure_both_transports_and_one_of_them_is_recommended(
+    tmp_path: Path, with_native: dict[str, str]
+) -> None:
+    command = ["-m", "tfdist", "bench", "allreduce", "--size", "4K", "--size", "4M", "--method", "none", "--runs", "3"]
+    ended = launch("--workers", "2", *command, cwd=tmp_path, deadline_seconds=120.0, env=with_native)
+    assert ended.code == 0
+    found = json.loads((tmp_path / "bench-allreduce" / "allreduce.json").read_text())
+    assert [(row["size"], row["transport"]) for row in found["rows"]] == [
+        (size, transport) for size in (4 << 10, 4 << 20) for transport in ("tensorflow", "native")
+    ]
+    tensorflow, native = found["rows"][2:]
+    # Workers of one host share memory with the native transport, and send through the loopback interface without it.
+    assert tensorflow["wire"] > tensorflow["ring"]
+    assert native["wire"] < native["ring"] / 10
+    assert [(row["bytes_per_pack"] >> 10, row["transport"]) for row in found["packs"]] == [
+        (pack, transport) for pack in (512, 1024, 2048, 4096) for transport in ("tensorflow", "native")
+    ]
+    best = min(found["packs"], key=lambda row: row["seconds"])["transport"]
+    assert f"recommended: AllReduceOptions(transport='{best}', bytes_per_pack=" in ended.text

@@ -40,6 +40,7 @@ def packed_all_reduce(tensors: Sequence[tf.Tensor], streams: Streams) -> list[tf
         [tensor.dtype.name for tensor in tensors],
         bytes_per_pack=streams.bytes_per_pack,
         itemsizes=[tensor.dtype.size for tensor in tensors],
+        splits=streams.splits,
     )
     flat = [tf.reshape(tensor, [-1]) for tensor in tensors]
 

@@ -1,10 +1,10 @@
-"""Counts what each host sends for a sum of float32 if several ranks run on each of several hosts, and the time of a sum.
+"""Counts what each host sends for a sum of float32 if several ranks run on each of several hosts, and its time.
 
     python benchmarks/ranks_per_host.py --hosts 2 --ranks 2 --rate 1gbit
 
 The hosts are network namespaces, and the bytes are those of their interfaces: the program needs root and iproute2.
-tfdist-native adds up within each host first, through shared memory. Without shared memory it takes every rank for a host
-of its own.
+tfdist-native adds up within each host first, through shared memory. Without shared memory it takes every rank for a
+host of its own.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def main() -> None:
         for name in CONTENDERS:
             found[name].append(measure(name, arguments))
     least = 2 * (arguments.hosts - 1) / arguments.hosts
-    print(f"| {arguments.hosts} hosts with {arguments.ranks} ranks each | ms | bytes sent by a host / bytes of the array |")
+    print(f"| {arguments.hosts} hosts with {arguments.ranks} ranks each | ms | bytes sent by a host / of the array |")
     print("| --- | --- | --- |")
     for name, runs in found.items():
         seconds, sent = (statistics.median(values) for values in zip(*runs, strict=True))

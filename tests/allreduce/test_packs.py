@@ -12,20 +12,21 @@ ITEMSIZE = {"float16": 2, "float32": 4, "float64": 8}
 GRADIENTS = st.lists(st.tuples(st.integers(0, 50), st.sampled_from(sorted(ITEMSIZE))), max_size=20)
 
 
-def plan(gradients, bytes_per_pack):
+def plan(gradients, bytes_per_pack, *, splits=True):
     return plan_packs(
         [size for size, _ in gradients],
         [dtype for _, dtype in gradients],
         bytes_per_pack=bytes_per_pack,
         itemsizes=[ITEMSIZE[dtype] for _, dtype in gradients],
+        splits=splits,
     )
 
 
-@given(GRADIENTS, st.integers(8, 200))
-def test_every_element_is_in_one_pack(gradients, bytes_per_pack):
+@given(GRADIENTS, st.integers(8, 200), st.booleans())
+def test_every_element_is_in_one_pack(gradients, bytes_per_pack, splits):
     seen = [
         (part.index, element)
-        for pack in plan(gradients, bytes_per_pack)
+        for pack in plan(gradients, bytes_per_pack, splits=splits)
         for part in pack.parts
         for element in range(part.start, part.stop)
     ]
@@ -53,6 +54,22 @@ def test_packs_of_a_dtype_are_full_but_for_the_last(gradients, bytes_per_pack):
     for dtype, size in ITEMSIZE.items():
         sizes = [pack.elements for pack in packs if pack.dtype == dtype]
         assert all(elements == bytes_per_pack // size for elements in sizes[:-1])
+
+
+@given(GRADIENTS, st.integers(8, 200))
+def test_without_splitting_a_pack_has_whole_gradients_and_long_ones_alone(gradients, bytes_per_pack):
+    for pack in plan(gradients, bytes_per_pack, splits=False):
+        assert {gradients[part.index][1] for part in pack.parts} == {pack.dtype}
+        assert all((part.start, part.stop) == (0, gradients[part.index][0]) for part in pack.parts)
+        room = bytes_per_pack // ITEMSIZE[pack.dtype]
+        longest = max(part.stop for part in pack.parts)
+        assert len(pack.parts) == 1 if longest >= room / 8 else 0 < pack.elements <= room
+
+
+def test_without_splitting_gradients_are_sent_in_the_order_of_backpropagation_and_short_ones_together():
+    sizes = [(100, "float32"), (2, "float32"), (100, "float32"), (2, "float32"), (90, "float32")]
+    packs = plan(sizes, 160, splits=False)
+    assert [[part.index for part in pack.parts] for pack in packs] == [[4], [2], [0], [3, 1]]
 
 
 def test_a_pack_smaller_than_an_element_is_refused():

@@ -26,7 +26,7 @@ ROWS = [
 
 
 def printed(rows):
-    console = Console(width=120, color_system=None)
+    console = Console(width=132, color_system=None)
     with console.capture() as capture:
         console.print(table(rows, 120e6))
     return [line.split() for line in capture.get().splitlines()]

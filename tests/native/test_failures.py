@@ -2,6 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.processes import run
+
+SURVIVORS = Path(__file__).with_name("survivors.py")
+
 
 def test_a_killed_worker_is_named_and_the_others_live_on(train):
     trained = train("native", "kill", workers=3, code=1)
@@ -18,3 +29,16 @@ def test_a_silent_worker_is_named_after_the_deadline(train):
     result = trained.results[0]
     assert result["error"] == "DeadlineExceededError"
     assert "within 5 s, waited for worker 1; find out in its log what it does instead" in result["message"]
+
+
+@pytest.mark.full
+def test_the_ranks_that_are_left_connect_again_and_sum_on_in_the_same_process(tmp_path, with_native):
+    ended = run([sys.executable, str(SURVIVORS), str(tmp_path)], cwd=tmp_path, deadline_seconds=90.0, env=with_native)
+    found = [json.loads(line.partition("FOUND ")[2]) for line in ended.text.splitlines() if line.startswith("FOUND ")]
+    assert f"CODES [0, {-signal.SIGKILL}, 0]" in ended.text
+    assert len(found) == 2
+    for rank in found:
+        assert rank["first"] == 1 + 2 + 3
+        assert "lost rank 1: its process ended" in rank["error"]
+        assert rank["second"] == [1 + 3] * 20
+        assert rank["pid"] == rank["pid_after"]

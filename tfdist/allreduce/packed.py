@@ -16,6 +16,7 @@ class Packing:
     Args:
         tensors: dense tensors of known shapes, or TensorSpecs of them; gradients in the order of the layers.
         bytes_per_pack: size in bytes of a pack.
+        splits: whether several packs may share a tensor.
 
     Raises:
         ValueError: if the shape of a tensor is unknown, since the shapes decide which tensors share a pack.
@@ -31,7 +32,9 @@ class Packing:
         [[1.0, 2.0], [[3.0]]]
     """
 
-    def __init__(self, tensors: Sequence[tf.Tensor | tf.TensorSpec], *, bytes_per_pack: int) -> None:
+    def __init__(
+        self, tensors: Sequence[tf.Tensor | tf.TensorSpec], *, bytes_per_pack: int, splits: bool = True
+    ) -> None:
         for tensor in tensors:
             if not tensor.shape.is_fully_defined():
                 raise ValueError(
@@ -44,6 +47,7 @@ class Packing:
             [tensor.dtype.name for tensor in tensors],
             bytes_per_pack=bytes_per_pack,
             itemsizes=[tensor.dtype.size for tensor in tensors],
+            splits=splits,
         )
 
     @property
@@ -97,7 +101,7 @@ def packed_all_reduce(tensors: Sequence[tf.Tensor], streams: Streams) -> list[tf
         >>> strategy.experimental_local_results(total)[0].numpy().tolist()
         [2.0, 4.0]
     """
-    packing = Packing(tensors, bytes_per_pack=streams.bytes_per_pack)
+    packing = Packing(tensors, bytes_per_pack=streams.bytes_per_pack, splits=streams.splits)
     # A pack depends on its own gradients only: it is sent as soon as backpropagation has computed them.
     return packing.unpack(streams.all_reduce(packing.pack(tensors)))
 

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 # Large enough that starting a collective takes little time compared with sending it, and small enough that the first
 # pack is full early in backpropagation.
 DEFAULT_BYTES_PER_PACK = 2 << 20
+# Without splitting, a gradient of at least this part of a pack is sent alone.
+_SENT_ALONE = 1 / 8
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,18 +46,25 @@ class Pack:
 
 
 def plan_packs(
-    sizes: Sequence[int], dtypes: Sequence[str], *, bytes_per_pack: int, itemsizes: Sequence[int]
+    sizes: Sequence[int],
+    dtypes: Sequence[str],
+    *,
+    bytes_per_pack: int,
+    itemsizes: Sequence[int],
+    splits: bool = True,
 ) -> list[Pack]:
     """Returns the packs in the order in which they are sent.
 
     Packs begin with the last gradients, which backpropagation computes first. A gradient that does not fit into a pack
-    is split. All parts of a pack have one dtype.
+    is split. All parts of a pack have one dtype. Without splitting, a gradient of at least an eighth of a pack is sent
+    alone, so that it need not be copied.
 
     Args:
         sizes: number of elements of each gradient, in the order of the layers.
         dtypes: name of each gradient's dtype.
         bytes_per_pack: the largest size of a pack, in bytes.
         itemsizes: size in bytes of an element of each gradient.
+        splits: whether a gradient may be sent in several packs; if not, a pack may be larger than `bytes_per_pack`.
 
     Raises:
         ValueError: if a pack is smaller than an element.
@@ -79,6 +88,12 @@ def plan_packs(
     for index in reversed(range(len(sizes))):
         dtype, whole = dtypes[index], bytes_per_pack // itemsizes[index]
         left = sizes[index]
+        if left and not splits and left >= _SENT_ALONE * whole:
+            packs.append(Pack(dtype, (Part(index, 0, left),)))
+            continue
+        if not splits and left > room.get(dtype, whole):
+            packs.append(Pack(dtype, tuple(open_packs.pop(dtype))))
+            del room[dtype]
         while left:
             parts = open_packs.setdefault(dtype, [])
             taken = min(left, room.setdefault(dtype, whole))

@@ -37,6 +37,7 @@ class Streams:
 
     Attributes:
         bytes_per_pack: size of the packs in bytes.
+        splits: whether several packs may share a gradient. The native transport divides long messages itself.
         sent: bytes that this replica sends for the collectives so far: a number if all shapes are known when the step
             is traced, else a float64 tensor. The number assumes a ring of n replicas: 2(n-1)/n times the bytes that are
             summed, and (n-1) times the bytes that are gathered.
@@ -55,6 +56,7 @@ class Streams:
         self._context = tf.distribute.get_replica_context()
         self._replicas = self._context.num_replicas_in_sync
         self._launchers = _launchers_of(self._context)
+        self.splits = not communicators_of(self._context.strategy)
         self._turn = 0
         self.sent: Any = 0.0
 

@@ -72,6 +72,7 @@ class LateMeeting(Meeting):
         self._packing = Packing(
             [tf.TensorSpec(variable.shape, variable.dtype) for variable in self.weights],
             bytes_per_pack=self.path.options.bytes_per_pack or DEFAULT_BYTES_PER_PACK,
+            splits=not self._in_background,
         )
         for i, variable in enumerate(self.weights):
             zeros = tf.zeros(variable.shape, variable.dtype)

@@ -21,7 +21,10 @@ class Messages:
 
     Attributes:
         sent: the messages in their order.
+        splits: as in Streams.
     """
+
+    splits = False
 
     def __init__(self, *, bytes_per_pack: int | None = None) -> None:
         self.bytes_per_pack = bytes_per_pack or DEFAULT_BYTES_PER_PACK

@@ -83,9 +83,9 @@ class Bench:
             bytes_per_pack: size of a pack for the method "none"; None for the default.
 
         Returns:
-            The arguments, the algorithm and the transport; `seconds`, the time of the median sum; `algbw` and `busbw` in bytes per
-            second, as nccl-tests define them; `wire`, the most bytes that the interface of a worker sent, None in one
-            process; `ring`, the bytes of float32 that each replica sends in a ring.
+            The arguments, the algorithm and the transport; `seconds`, the time of the median sum; `algbw` and `busbw`
+            in bytes per second, as nccl-tests define them; `wire`, the most bytes that the interface of a worker sent,
+            None in one process; `ring`, the bytes of float32 that each replica sends in a ring.
         """
         step = self._step(method, size, bytes_per_pack)
         to = f"sum {size:,} bytes"

@@ -57,7 +57,7 @@ def report(results: Results, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "allreduce.json").write_text(json.dumps(dataclasses.asdict(results), indent=1))
     plot(results.rows, results.usable, folder / "allreduce.png")
-    Console(width=120).print(table([*results.rows, *results.packs], results.usable))
+    Console(width=132).print(table([*results.rows, *results.packs], results.usable))
     if results.usable:
         print(f"plain TCP around the ring of workers: {results.usable / 1e6:.1f} MB/s")
     if results.packs:
@@ -104,7 +104,8 @@ def table(rows: Sequence[dict[str, Any]], usable: float | None) -> Any:
 
     result = Table(box=rich.box.SIMPLE_HEAD)
     for title in _COLUMNS:
-        result.add_column(title, justify="left" if title in ("algorithm", "transport", "method") else "right", no_wrap=True)
+        is_word = title in ("algorithm", "transport", "method")
+        result.add_column(title, justify="left" if is_word else "right", no_wrap=True)
     for row in rows:
         wire = row["wire"]
         result.add_row(

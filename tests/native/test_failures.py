@@ -34,7 +34,7 @@ def test_a_silent_worker_is_named_after_the_deadline(train):
 @pytest.mark.full
 def test_the_ranks_that_are_left_connect_again_and_sum_on_in_the_same_process(tmp_path, with_native):
     ended = run([sys.executable, str(SURVIVORS), str(tmp_path)], cwd=tmp_path, deadline_seconds=90.0, env=with_native)
-    found = [json.loads(line.partition("FOUND ")[2]) for line in ended.text.splitlines() if line.startswith("FOUND ")]
+    found = [json.loads(path.read_text()) for path in sorted(tmp_path.glob("found-*.json"))]
     assert f"CODES [0, {-signal.SIGKILL}, 0]" in ended.text
     assert len(found) == 2
     for rank in found:

@@ -73,7 +73,7 @@ def parse_arguments() -> argparse.Namespace:
     )
     parser.add_argument("--seconds", type=float, default=0.04, help="how long a fast worker waits in a step")
     parser.add_argument("--batch", type=int, default=64, help="records of a worker in a step")
-    parser.add_argument("--epochs", type=int, default=12)
+    parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--write", type=Path, help="document to write")
     parser.add_argument("--result", type=Path, help=argparse.SUPPRESS)
     return parser.parse_args()
@@ -218,7 +218,7 @@ def train(arguments: argparse.Namespace) -> None:
 def table(results: dict[str, dict[str, Any]], arguments: argparse.Namespace) -> str:
     """Returns the document with the results."""
     base = results.get("synchronous", {}).get("samples_per_second")
-    chosen = [f'--contender "{name}"' for name in arguments.contender or ()]
+    chosen = [f"--epochs {arguments.epochs}", *(f'--contender "{name}"' for name in arguments.contender or ())]
     lines = [
         "# What does a slow worker cost?",
         "",

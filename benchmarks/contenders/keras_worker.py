@@ -125,6 +125,9 @@ def accuracy() -> float:
 
 
 run(arguments, data.rows, one_step, finish, accuracy, rounds)
+if "overlap" in settings:
+    # Waits for the sums that are on the way, which would fail if a worker ended before.
+    accuracy()
 # If a worker exits, the others fail: every worker therefore waits until all workers have ended their steps.
 strategy.reduce("SUM", strategy.run(lambda: tf.ones([])), axis=None).numpy()
 os._exit(0)

@@ -10,11 +10,9 @@ The time of a step is that of `fit` divided by the number of steps; with LocalSG
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import os
 import shutil
-import socket
 import statistics
 import subprocess
 import sys
@@ -23,6 +21,9 @@ import time
 from pathlib import Path
 
 from two_workers import convolutions
+
+from tfdist.cluster import Task
+from tfdist.launch.ports import PortHold
 
 ROWS = 128
 WARMUP_STEPS = 5
@@ -74,7 +75,9 @@ def train(kind: str, steps: int, folder: Path, rank: int) -> None:
 
 def milliseconds_of(kind: str, steps: int) -> float:
     """Runs two processes at the same time and returns the mean of their milliseconds in a step."""
-    ports, folder = free_ports(2), tempfile.mkdtemp()
+    with PortHold([Task("worker", rank) for rank in range(2)], host="localhost") as hold:
+        ports = list(hold.ports.values())
+    folder = tempfile.mkdtemp()
     processes = []
     for rank in range(2):
         cluster = {"cluster": {"worker": [f"localhost:{port}" for port in ports]}}
@@ -104,15 +107,6 @@ def milliseconds_of(kind: str, steps: int) -> float:
             process.wait()
         shutil.rmtree(folder)
     return statistics.mean(found)
-
-
-def free_ports(count: int) -> list[int]:
-    """Returns TCP ports that nobody uses now."""
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("localhost", 0))
-        return [each.getsockname()[1] for each in sockets]
 
 
 def main() -> None:

@@ -11,7 +11,7 @@ from tfdist._log import get_logger
 from tfdist.allreduce.options import AllReduceOptions
 from tfdist.allreduce.options_of import all_reduce_of
 from tfdist.allreduce.update_hook import UpdateHook
-from tfdist.averaging.local_hook import LocalHook, _times
+from tfdist.averaging.local_hook import LocalHook, multiplied
 from tfdist.averaging.meeting import Meeting
 from tfdist.averaging.mixing import Mixing, complete, exponential, one_peer_exponential, ring
 from tfdist.averaging.neighbours import gathers, receive
@@ -167,7 +167,7 @@ class GossipHook(LocalHook):
         replicas = strategy.num_replicas_in_sync
 
         def alone(gradients: list[Any]) -> None:
-            update([_times(gradient, replicas) for gradient in gradients])
+            update([multiplied(gradient, replicas) for gradient in gradients])
 
         self.meeting.step(
             strategy,

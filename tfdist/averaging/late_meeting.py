@@ -66,8 +66,8 @@ class LateMeeting(Meeting):
         if not self._in_background and strategy.extended._in_multi_worker_mode():
             raise ValueError(
                 "expected a strategy with the native transport for LocalSGD with overlap=True, received one that sends "
-                "with TensorFlow, whose steps end when their sums have come; run pip install 'tfdist[native]' on all "
-                "workers, or leave overlap out."
+                "with TensorFlow, whose steps end when their sums have come; on CPUs, run pip install 'tfdist[native]' "
+                "on all workers, otherwise leave overlap out."
             )
         self._packing = Packing(
             [tf.TensorSpec(variable.shape, variable.dtype) for variable in self.weights],

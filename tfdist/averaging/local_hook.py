@@ -167,7 +167,7 @@ class LocalHook(UpdateHook):
         replicas = strategy.num_replicas_in_sync
 
         def alone(gradients: list[Any], weight: Any) -> None:
-            update([_times(gradient, replicas) for gradient in gradients])
+            update([multiplied(gradient, replicas) for gradient in gradients])
             self._rows.assign(self._rows.read() + weight)
 
         def together(gradients: list[Any], weight: Any) -> None:
@@ -241,7 +241,8 @@ def _counter(name: str) -> tf.Variable:
     )
 
 
-def _times(gradient: Any, factor: int) -> Any:
+def multiplied(gradient: Any, factor: int) -> Any:
+    """Returns a gradient, dense, sparse or None, times a whole number."""
     if gradient is None or factor == 1:
         return gradient
     if is_dense(gradient):

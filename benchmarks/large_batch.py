@@ -23,6 +23,8 @@ import statistics
 from pathlib import Path
 from typing import Any
 
+from documents import replace_tables
+
 BATCHES = (32, 256, 1024, 4096, 8192)
 # The batch size at which the learning rate for each batch size is tuned.
 TUNED = {32: 256, 256: 256, 1024: 256, 4096: 4096, 8192: 4096}
@@ -229,9 +231,7 @@ def main() -> None:
     print(text)
     plot(results, BATCHES, arguments.output / "large_batch.png")
     if arguments.write:
-        before, rest = arguments.write.read_text().split("<!-- table -->\n")
-        after = rest.split("<!-- end of table -->\n")[1]
-        arguments.write.write_text(f"{before}<!-- table -->\n{text}\n<!-- end of table -->\n{after}")
+        replace_tables(arguments.write, text)
         plot(results, BATCHES, arguments.write.with_suffix(".png"))
 
 

@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from documents import replace_tables
 from namespaces import Host, hosts
 
 FOLDER = Path(__file__).parent
@@ -97,6 +98,12 @@ CONTENDERS = {
     "tfdist, DiLoCo:16": Contender(program="keras_worker.py", method="tfdist local every=16 outer=nesterov"),
     "tfdist, DiLoCo:16, rate 0.02": Contender(
         program="keras_worker.py", method="tfdist local every=16 outer=nesterov rate=0.02"
+    ),
+    "tfdist, DiLoCo:8, powersgd:32": Contender(
+        program="keras_worker.py", method="tfdist local every=8 outer=nesterov compression=powersgd:32"
+    ),
+    "tfdist, DiLoCo:8, powersgd:32, rate 0.03": Contender(
+        program="keras_worker.py", method="tfdist local every=8 outer=nesterov compression=powersgd:32 rate=0.03"
     ),
     "tfdist, EASGD:16": Contender(program="keras_worker.py", method="tfdist local every=16 outer=elastic"),
     "tfdist, D-PSGD": Contender(program="keras_worker.py", method="tfdist native gossip mixing=exponential"),
@@ -357,9 +364,7 @@ def main() -> None:
     if arguments.plot:
         write_plot(arguments, results)
     if arguments.write:
-        before, rest = arguments.write.read_text().split("<!-- tables -->\n")
-        after = rest.split("<!-- end of tables -->\n")[1]
-        arguments.write.write_text(f"{before}<!-- tables -->\n{text}\n<!-- end of tables -->\n{after}")
+        replace_tables(arguments.write, text)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,10 @@
-"""Compares sums of float32 over the ranks of one machine: tfdist-native, TensorFlow, and torch and Horovod with Gloo.
+"""Compares sums of float32 over the ranks of a machine: tfdist-native, TensorFlow, Gloo (torch, Horovod), UCX (MPI).
 
     pip install '.[cpu,native]'
-    python benchmarks/transports.py --torch PYTHON --horovod PYTHON
+    python benchmarks/transports.py --torch PYTHON --horovod PYTHON --mpi PYTHON
 
-PYTHON is the interpreter of an environment with torch, or with Horovod 0.28.1 built with Gloo for TensorFlow 2.15.1.
+PYTHON is the interpreter of an environment with torch, with Horovod 0.28.1 built with Gloo for TensorFlow 2.15.1, or
+with mpi4py built for an Open MPI that has UCX, whose mpiexec is in the path.
 All contenders take turns in each run; the figures are medians of the runs' medians. One thread computes in each rank.
 """
 
@@ -33,8 +34,8 @@ class Contender:
 
     Attributes:
         program: its file.
-        python: which interpreter runs it: "own", "torch" or "horovod".
-        word: what it gets after the folder; PORT stands for a free port.
+        python: which interpreter runs it: "own", "torch", "horovod" or "mpi".
+        word: what it gets after the folder; PORT stands for a free port. The transports of UCX for a program of MPI.
     """
 
     program: str
@@ -49,6 +50,8 @@ CONTENDERS = {
     "TensorFlow's ring in a tf.function": Contender("tensorflow_sum.py", "own", "PORT,tensorflow"),
     "torch.distributed, Gloo": Contender("torch_sum.py", "torch", "PORT"),
     "Horovod, Gloo, in a tf.function": Contender("horovod_sum.py", "horovod", "PORT"),
+    "Open MPI, UCX, shared memory": Contender("mpi_sum.py", "mpi", "posix,cma,self"),
+    "Open MPI, UCX, TCP": Contender("mpi_sum.py", "mpi", "tcp,self"),
 }
 
 
@@ -59,12 +62,10 @@ def seconds(contender: Contender, python: str, ranks: int, sizes: list[int]) -> 
         RuntimeError: if a rank fails, or does not end in time.
     """
     with tempfile.TemporaryDirectory() as folder:
-        word = contender.word.replace("PORT", str(free_ports(ranks)))
-        program = str(FOLDER / "contenders" / contender.program)
         processes = []
-        for rank in range(ranks):
-            log = (Path(folder) / f"log-{rank}").open("w")
-            command = [python, program, str(rank), str(ranks), folder, word, *map(str, sizes)]
+        for number, command in enumerate(commands(contender, python, ranks, folder)):
+            log = (Path(folder) / f"log-{number}").open("w")
+            command = [*command, *map(str, sizes)]
             processes.append(subprocess.Popen(command, env=one_thread(), stdout=log, stderr=subprocess.STDOUT))
         deadline = time.monotonic() + DEADLINE_SECONDS
         try:
@@ -81,6 +82,19 @@ def seconds(contender: Contender, python: str, ranks: int, sizes: list[int]) -> 
         if line.startswith("RESULT "):
             return json.loads(line.removeprefix("RESULT "))
     raise RuntimeError(f"expected the times of {contender.program}, received:\n{text[-3000:]}")
+
+
+def commands(contender: Contender, python: str, ranks: int, folder: str) -> list[list[str]]:
+    """Returns the commands of the processes to start: one for each rank, or mpiexec, which starts them all."""
+    program = str(FOLDER / "contenders" / contender.program)
+    if contender.python == "mpi":
+        # Open MPI takes UCX only for devices with RDMA, if it is not told to take it for any.
+        any_device = [word for name in ("tls", "devices") for word in ("--mca", f"pml_ucx_{name}", "any")]
+        options = ["--allow-run-as-root", "--oversubscribe", "--mca", "pml", "ucx", *any_device]
+        options += ["-x", f"UCX_TLS={contender.word}"]
+        return [["mpiexec", "-n", str(ranks), *options, python, program]]
+    word = contender.word.replace("PORT", str(free_ports(ranks)))
+    return [[python, program, str(rank), str(ranks), folder, word] for rank in range(ranks)]
 
 
 def free_ports(count: int) -> int:
@@ -114,12 +128,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--torch", help="interpreter with torch; without this option torch is not measured")
     parser.add_argument("--horovod", help="interpreter with Horovod; without this option Horovod is not measured")
+    parser.add_argument("--mpi", help="interpreter with mpi4py; without this option MPI is not measured")
     parser.add_argument("--ranks", type=int, action="append", help="number of ranks; may be repeated (default: 2, 4)")
     parser.add_argument("--size", type=int, action="append", help="bytes of an array; may be repeated")
     parser.add_argument("--runs", type=int, default=5, help="number of runs of which the medians are taken")
     parser.add_argument("--only", help="part of the names of the contenders")
     arguments = parser.parse_args()
     pythons = {"own": sys.executable, "torch": arguments.torch, "horovod": arguments.horovod}
+    pythons["mpi"] = arguments.mpi
     contenders = {
         name: one for name, one in CONTENDERS.items() if pythons[one.python] and (arguments.only or "") in name
     }

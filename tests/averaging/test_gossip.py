@@ -62,7 +62,7 @@ def test_fit_gives_what_the_simulator_computes(
     check(program.train(strategy, **given), gossip_oracle.trained(replicas, given, compress=compress))
 
 
-@pytest.mark.parametrize("name", [pytest.param("exponential, momentum", marks=FULL), "topk"])
+@pytest.mark.parametrize("name", ["exponential, momentum", pytest.param("topk", marks=FULL)])
 def test_a_loop_of_ones_own_gives_what_the_simulator_computes(strategy: Any, name: str) -> None:
     given, compress = CASES[name]
     found = program.train(strategy, loop="own", **given)

@@ -81,14 +81,24 @@ def wanted(replicas: int, given: dict[str, Any], **expected: Any) -> oracle.Trai
     return oracle.train(replicas, 50, every=steps_to_meeting, **expected)
 
 
-@pytest.mark.parametrize("name", CASES)
+FULL = pytest.mark.full
+# What other cases contain.
+IN_FULL = ["average", "average, every step", "nesterov", "average, every step, overlap"]
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=FULL) if name in IN_FULL else name for name in CASES])
 def test_fit_gives_what_numpy_computes(strategy: Any, name: str) -> None:
     given, expected = CASES[name]
     check(program.train(strategy, **given), wanted(2, given, **expected))
 
 
 @pytest.mark.parametrize(
-    "name", ["average, momentum", "post-local", "nesterov, post-local", "elastic", "nesterov, post-local, overlap"]
+    "name",
+    [
+        "nesterov, post-local",
+        "nesterov, post-local, overlap",
+        *(pytest.param(name, marks=FULL) for name in ("average, momentum", "post-local", "elastic")),
+    ],
 )
 def test_a_loop_of_ones_own_gives_what_numpy_computes(strategy: Any, name: str) -> None:
     given, expected = CASES[name]
@@ -96,15 +106,21 @@ def test_a_loop_of_ones_own_gives_what_numpy_computes(strategy: Any, name: str) 
     check(found, wanted(2, given, is_loop=True, **expected))
 
 
-@pytest.mark.parametrize("devices", [1, 2])
 @pytest.mark.parametrize(
-    "name",
+    ("devices", "name"),
     [
-        "average, momentum",
-        "average, every step, momentum",
-        "nesterov, post-local",
-        pytest.param("post-local", marks=pytest.mark.full),
-        pytest.param("elastic", marks=pytest.mark.full),
+        (1, "average, momentum"),
+        (2, "average, every step, momentum"),
+        (1, "nesterov, post-local"),
+        *(
+            pytest.param(*case, marks=FULL)
+            for case in (
+                (2, "average, momentum"),
+                (1, "average, every step, momentum"),
+                (2, "nesterov, post-local"),
+                *((devices, name) for devices in (1, 2) for name in ("post-local", "elastic")),
+            )
+        ),
     ],
 )
 def test_workers_give_what_numpy_computes(tmp_path: Path, devices: int, name: str) -> None:

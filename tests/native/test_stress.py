@@ -25,7 +25,7 @@ def stress(sanitizer: str, *words: str) -> str:
 @pytest.mark.parametrize(
     ("sanitizer", "number"),
     [
-        ("", 1000),
+        ("", 300),
         pytest.param("", 100_000, marks=FULL),
         pytest.param("address", 100_000, marks=FULL),
         pytest.param("thread", 100_000, marks=FULL),

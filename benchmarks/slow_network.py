@@ -102,8 +102,8 @@ CONTENDERS = {
     "tfdist, DiLoCo:8, powersgd:32": Contender(
         program="keras_worker.py", method="tfdist local every=8 outer=nesterov compression=powersgd:32"
     ),
-    "tfdist, DiLoCo:8, powersgd:32, rate 0.03": Contender(
-        program="keras_worker.py", method="tfdist local every=8 outer=nesterov compression=powersgd:32 rate=0.03"
+    "tfdist, DiLoCo:16, fp16": Contender(
+        program="keras_worker.py", method="tfdist local every=16 outer=nesterov compression=fp16"
     ),
     "tfdist, EASGD:16": Contender(program="keras_worker.py", method="tfdist local every=16 outer=elastic"),
     "tfdist, D-PSGD": Contender(program="keras_worker.py", method="tfdist native gossip mixing=exponential"),

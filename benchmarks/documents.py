@@ -1,19 +1,19 @@
-"""Tables of documents that benchmarks write: what stands between `<!-- tables -->` and `<!-- end of tables -->`."""
+"""Tables of documents that benchmarks write, between the marks `<!-- tables: begin -->` and `<!-- tables: end -->`."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
-BEGIN, END = "<!-- tables -->\n", "<!-- end of tables -->\n"
+sys.path.insert(0, str(Path(__file__).parent.parent))
+from tests.generated import between_marks
 
 
 def replace_tables(path: Path, text: str) -> None:
     """Replaces the tables of a document.
 
     Args:
-        path: the document, which has both marks.
+        path: the document, which has both marks once.
         text: the new tables, in Markdown.
     """
-    before, rest = path.read_text().split(BEGIN)
-    after = rest.split(END)[1]
-    path.write_text(f"{before}{BEGIN}{text.rstrip()}\n{END}{after}")
+    path.write_text(between_marks(path.read_text(), "tables", text))

@@ -53,6 +53,22 @@ class Trained:
     seen: Arrays
 
 
+class PowerSgd:
+    """Sums matrices of replicas by PowerSGD with error feedback (Vogels et al. 2019, algorithms 1 and 2)."""
+
+    def __init__(self, replicas: int, rank: int) -> None:
+        self.errors = [np.zeros((FEATURES, UNITS))] * replicas
+        self.right = np.random.default_rng(0).normal(size=(UNITS, rank)).astype(np.float32).astype(float)
+
+    def __call__(self, matrices: Arrays) -> np.ndarray:
+        corrected = [matrix + error for matrix, error in zip(matrices, self.errors, strict=True)]
+        left = np.linalg.qr(sum(matrix @ self.right for matrix in corrected))[0]
+        rights = [matrix.T @ left for matrix in corrected]
+        self.errors = [matrix - left @ right.T for matrix, right in zip(corrected, rights, strict=True)]
+        self.right = sum(rights)
+        return left @ self.right.T
+
+
 def train(
     replicas: int,
     steps: int,
@@ -67,12 +83,15 @@ def train(
     outer_momentum: float = 0.0,
     is_loop: bool = False,
     overlap: bool = False,
+    rank: int = 0,
 ) -> Trained:
     """Trains with SGD and momentum on replicas that meet from time to time.
 
     In a loop of one's own the loss of a replica is divided by the global batch, and all replicas count alike. With
-    overlap, what comes of a meeting is known at the next one.
+    overlap, what comes of a meeting is known at the next one. With a rank, the changes of the first weights are sent
+    by PowerSGD with error feedback.
     """
+    of_first = PowerSgd(replicas, rank)
     own = [first_weights() for _ in range(replicas)]
     slots = [[np.zeros_like(weight) for weight in first_weights()] for _ in range(replicas)]
     common, velocity = first_weights(), [np.zeros_like(weight) for weight in first_weights()]
@@ -99,6 +118,8 @@ def train(
             ]
             return own, [c - sum(column) for c, column in zip(common, zip(*pulls, strict=True), strict=True)], velocity
         change = [c - x for c, x in zip(common, mean(own, shares()), strict=True)]
+        if rank:
+            change[0] = of_first([w * (common[0] - weights[0]) for w, weights in zip(shares(), own, strict=True)])
         velocity = [outer_momentum * v + d for v, d in zip(velocity, change, strict=True)]
         ahead = (
             [d + outer_momentum * v for d, v in zip(change, velocity, strict=True)] if outer == "nesterov" else velocity

@@ -17,7 +17,7 @@ import tensorflow as tf
 
 import tfdist
 from tests.averaging import oracle
-from tfdist.allreduce import Threshold, TopK
+from tfdist.allreduce import ErrorFeedback, PowerSGD, Threshold, TopK
 from tfdist.averaging import DPSGD, BlockMomentum, ChocoSGD, ElasticAverage, LocalSGD, Nesterov, averaged
 
 
@@ -33,7 +33,17 @@ class ThresholdOfAll(Threshold):
     smallest = 1
 
 
-COMPRESSIONS: dict[str, Any] = {"topk of all": TopKOfAll(0.2), "threshold of all": ThresholdOfAll(1 / 128)}
+class PowerSGDOfAll(PowerSGD):
+    """PowerSGD that compresses the small arrays of the oracle too."""
+
+    smallest = 1
+
+
+COMPRESSIONS: dict[str, Any] = {
+    "topk of all": TopKOfAll(0.2),
+    "threshold of all": ThresholdOfAll(1 / 128),
+    "powersgd of all": ErrorFeedback(PowerSGDOfAll(1)),
+}
 RULES: dict[str, Any] = {"block_momentum": BlockMomentum, "nesterov": Nesterov, "elastic": ElasticAverage}
 
 
@@ -49,16 +59,35 @@ def train(
     optimizer: str = "sgd",
     callbacks: Any = (),
     algorithm: str = "LocalSGD",
+    dtype: str = "float64",
+    compressed_by: str = "",
+    settles: bool = False,
     **options: Any,
 ) -> dict[str, Any]:
-    """Trains, and returns the weights that are seen, and the own weights and slots of the replicas of this process."""
-    _compute_in("float64")
+    """Trains, and returns the weights that are seen, and the own weights and slots of the replicas of this process.
+
+    With settles, the sums on the way are waited for after each step.
+    """
+    _compute_in(dtype)
     try:
+        if settles:
+            callbacks = [*callbacks, Settles()]
+        if compressed_by:
+            compression = COMPRESSIONS.get(compressed_by, compressed_by)
+            options = {"all_reduce": tfdist.AllReduceOptions(compression=compression), **options}
         if algorithm == "LocalSGD":
             options = {"every": every, "outer": RULES[outer](**(rule or {})) if outer in RULES else outer, **options}
         return _train(strategy, epochs, algorithm, loop, momentum, optimizer, callbacks, options)
     finally:
         _compute_in("float32")
+
+
+class Settles(tf.keras.callbacks.Callback):
+    """Enters the context in which snapshots are made after each step."""
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        with self.model.optimizer._tfdist_hook.own():
+            pass
 
 
 def _compute_in(dtype: str) -> None:

@@ -18,12 +18,13 @@ DEADLINE_SECONDS = 180.0
 EXACT = {"rtol": 0, "atol": 1e-10}
 
 
-def check(found: dict[str, Any], expected: oracle.Trained) -> None:
+def check(found: dict[str, Any], expected: oracle.Trained, atol: float = 1e-10) -> None:
+    bound = {"rtol": 0, "atol": atol}
     for own, want in zip(found["own"], zip(*expected.own, strict=True), strict=True):
         for one, other in zip(own, want, strict=True):
-            np.testing.assert_allclose(one, other, **EXACT)
+            np.testing.assert_allclose(one, other, **bound)
     for seen, want in zip(found["seen"], expected.seen, strict=True):
-        np.testing.assert_allclose(seen, want, **EXACT)
+        np.testing.assert_allclose(seen, want, **bound)
 
 
 CASES = {
@@ -70,6 +71,9 @@ LATE_CASES = {
 }
 for late, (options, computed) in LATE_CASES.items():
     CASES[f"{late}, overlap"] = (options, {**computed, "overlap": True, "average_slots": False})
+# Compressions take float32 only.
+COMPRESSED = {"every": 4, "average": ["weights"], "dtype": "float32", "compressed_by": "powersgd of all"}
+FLOAT32 = 1e-5
 
 
 def wanted(replicas: int, given: dict[str, Any], **expected: Any) -> oracle.Trained:
@@ -90,6 +94,12 @@ IN_FULL = ["average", "average, every step", "nesterov", "average, every step, o
 def test_fit_gives_what_numpy_computes(strategy: Any, name: str) -> None:
     given, expected = CASES[name]
     check(program.train(strategy, **given), wanted(2, given, **expected))
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+def test_compressed_changes_give_what_numpy_computes(strategy: Any, overlap: bool) -> None:
+    given = {**COMPRESSED, "overlap": overlap}
+    check(program.train(strategy, **given), wanted(2, given, rank=1, average_slots=False, overlap=overlap), FLOAT32)
 
 
 @pytest.mark.parametrize(

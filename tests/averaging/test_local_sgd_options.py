@@ -39,10 +39,6 @@ def sgd(**options: Any) -> Any:
         ({"average": ["slots"]}, "expected average to be a list out of weights, slots, statistics"),
         ({"seen": "all"}, "expected seen to be average or chief, received 'all'."),
         ({"overlap": True}, "expected average without slots for LocalSGD with overlap=True, received weights, slots"),
-        (
-            {"overlap": True, "average": ["weights"], "all_reduce": tfdist.AllReduceOptions(compression="fp16")},
-            "expected no compression for LocalSGD with overlap=True, received",
-        ),
     ],
 )
 def test_options_out_of_range_are_refused(options: dict[str, Any], message: str) -> None:
@@ -125,14 +121,6 @@ def test_the_average_of_replicas_that_never_differ_is_refused() -> None:
             averaged(subject),
         ):
             pass
-
-
-def test_overlap_is_refused_under_a_strategy_that_compresses() -> None:
-    options = tfdist.AllReduceOptions(compression="fp16")
-    strategy = tfdist.create_strategy("mirrored", devices=2, all_reduce=options)
-    model = model_of(strategy, overlap=True, average=["weights"])
-    with pytest.raises(ValueError, match="expected no compression for LocalSGD with overlap=True"):
-        model.fit(*rows(), batch_size=8, epochs=1, verbose=0)
 
 
 def test_statistics_are_averaged_at_a_meeting(strategy: Any) -> None:

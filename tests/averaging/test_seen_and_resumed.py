@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 
 from tests.checkpoint.fits.interrupted import Interrupt, InterruptionError
+from tfdist.allreduce import FP16, AllReduceOptions, ErrorFeedback
 from tfdist.averaging import ElasticAverage, LocalSGD, Nesterov
 from tfdist.checkpoint import AutoResume
 
@@ -66,13 +67,18 @@ RULES = {
     "nesterov": {"outer": Nesterov()},
     "elastic": {"outer": ElasticAverage(rate=0.3), "average": ["weights"]},
     "overlap": {"overlap": True, "average": ["weights", "statistics"]},
+    "overlap, compressed": {
+        "overlap": True,
+        "average": ["weights", "statistics"],
+        "all_reduce": AllReduceOptions(compression=ErrorFeedback(FP16())),
+    },
 }
 
 
 FULL = pytest.mark.full
 
 
-@pytest.mark.parametrize("rule", [pytest.param("average", marks=FULL), "nesterov", "elastic", "overlap"])
+@pytest.mark.parametrize("rule", [pytest.param("average", marks=FULL), "nesterov", "elastic", "overlap, compressed"])
 def test_reading_does_not_change_the_training(strategy: Any, rule: str) -> None:
     plain, read = make(strategy, **RULES[rule]), make(strategy, **RULES[rule])
     fit(plain)
@@ -115,7 +121,8 @@ def test_chief_shows_the_first_replica(strategy: Any) -> None:
     ("rule", "at"),
     [
         pytest.param("nesterov", [{"train": 7}], marks=FULL),
-        ("overlap", [{"train": 7}]),
+        ("overlap, compressed", [{"train": 7}]),
+        pytest.param("overlap", [{"train": 7}], marks=FULL),
         pytest.param("average", [{"train": 3}, {"train": 9}], marks=FULL),
         pytest.param("elastic", [{"train": 9}], marks=FULL),
         pytest.param("nesterov", [{"epoch": 1}], marks=FULL),

@@ -6,37 +6,86 @@ import dataclasses
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
-from tests.averaging.test_local_sgd import CASES, DEADLINE_SECONDS, check, wanted
+import tfdist
+from tests.averaging import oracle, program
+from tests.averaging.test_local_sgd import CASES, COMPRESSED, DEADLINE_SECONDS, FLOAT32, check, wanted
 from tests.processes import ROOT, launch
+
+FULL = pytest.mark.full
 
 
 @pytest.mark.parametrize(
     ("devices", "name"),
     [
         (1, "average, overlap"),
-        pytest.param(2, "average, overlap", marks=pytest.mark.full),
-        pytest.param(1, "nesterov, post-local, overlap", marks=pytest.mark.full),
-        pytest.param(2, "elastic, overlap", marks=pytest.mark.full),
+        pytest.param(2, "average, overlap", marks=FULL),
+        pytest.param(1, "nesterov, post-local, overlap", marks=FULL),
+        pytest.param(2, "elastic, overlap", marks=FULL),
     ],
 )
 def test_workers_give_what_numpy_computes(tmp_path: Path, with_native: dict[str, str], devices: int, name: str) -> None:
     given, expected = CASES[name]
-    options = json.dumps({**given, "devices": devices})
-    command = ["--workers", "2", "--", sys.executable, "-m", "tests.averaging.program", str(tmp_path), options]
-    ended = launch(*command, cwd=ROOT, deadline_seconds=DEADLINE_SECONDS, env=with_native)
-    assert ended.code == 0
-    assert "auto chose tfdist-native" in ended.text
     trained = wanted(2 * devices, given, **expected)
-    for worker in range(2):
-        found = json.loads((tmp_path / f"{worker}.json").read_text())
-        replicas = slice(worker * devices, (worker + 1) * devices)
-        check(found, dataclasses.replace(trained, own=trained.own[replicas]))
+    for worker, found in enumerate(on_workers(tmp_path, with_native, devices, given)):
+        check(found, of_worker(trained, worker, devices))
 
 
-@pytest.mark.full
+@pytest.mark.parametrize(
+    ("devices", "more"),
+    [
+        # The collectives of PowerSGD need each other: the second one begins in the middle of a round, at the next
+        # meeting, or when the weights are read.
+        (1, {}),
+        *(pytest.param(1, more, marks=FULL) for more in ({"every": 1}, {"every": 2}, {"every": 5}, {"settles": True})),
+        pytest.param(2, {}, marks=FULL),
+        pytest.param(2, {"settles": True}, marks=FULL),
+        pytest.param(1, {"outer": "nesterov", "rule": {"rate": 0.7, "momentum": 0.9}}, marks=FULL),
+    ],
+)
+def test_workers_that_compress_give_what_numpy_computes(
+    tmp_path: Path, with_native: dict[str, str], devices: int, more: dict[str, Any]
+) -> None:
+    given = {**COMPRESSED, "overlap": True, **more}
+    rule = {"outer": "nesterov", "outer_rate": 0.7, "outer_momentum": 0.9} if "outer" in more else {}
+    trained = wanted(2 * devices, given, rank=1, average_slots=False, overlap=True, **rule)
+    for worker, found in enumerate(on_workers(tmp_path, with_native, devices, given)):
+        check(found, of_worker(trained, worker, devices), FLOAT32)
+
+
+@FULL
+@pytest.mark.usefixtures("four_cpus", "no_surroundings")
+@pytest.mark.parametrize("compression", ["topk of all", "threshold of all", "fp16"])
+def test_compressions_in_the_background_give_what_they_give_at_once(
+    tmp_path: Path, with_native: dict[str, str], compression: str
+) -> None:
+    given = {**COMPRESSED, "overlap": True, "compressed_by": compression}
+    at_once = program.train(tfdist.create_strategy("mirrored", devices=2), **given)
+    for worker, found in enumerate(on_workers(tmp_path, with_native, 1, given)):
+        for name in ("seen", "own"):
+            for one, other in zip(found[name], at_once[name], strict=True):
+                want = other[worker] if name == "own" else other
+                np.testing.assert_allclose(one[0] if name == "own" else one, want, rtol=0, atol=1e-6)
+
+
+def on_workers(folder: Path, environment: dict[str, str], devices: int, given: dict[str, Any]) -> list[dict[str, Any]]:
+    options = json.dumps({**given, "devices": devices})
+    command = ["--workers", "2", "--", sys.executable, "-m", "tests.averaging.program", str(folder), options]
+    ended = launch(*command, cwd=ROOT, deadline_seconds=DEADLINE_SECONDS, env=environment)
+    assert ended.code == 0, ended
+    assert "auto chose tfdist-native" in ended.text
+    return [json.loads((folder / f"{worker}.json").read_text()) for worker in range(2)]
+
+
+def of_worker(trained: oracle.Trained, worker: int, devices: int) -> oracle.Trained:
+    return dataclasses.replace(trained, own=trained.own[worker * devices : (worker + 1) * devices])
+
+
+@FULL
 def test_workers_that_send_with_tensorflow_are_refused(tmp_path: Path) -> None:
     given, _ = CASES["average, overlap"]
     command = ["--workers", "2", "--", sys.executable, "-m", "tests.averaging.program", str(tmp_path)]

@@ -63,8 +63,8 @@ class GradientPath(tf.__internal__.tracking.AutoTrackable):
         self.options = options_of_path(self.asked, all_reduce_of(strategy))
         compression = self.options.compressor
         self.built = True
-        self._replicas = strategy.num_replicas_in_sync
-        if compression is None or self._replicas == 1:
+        self.replicas = strategy.num_replicas_in_sync
+        if compression is None or self.replicas == 1:
             return
         taken = {
             place: shape
@@ -92,7 +92,17 @@ class GradientPath(tf.__internal__.tracking.AutoTrackable):
     @property
     def compresses(self) -> bool:
         """Whether gradients are sent compressed; False until `build` is called."""
-        return self.built and self.options.compressor is not None and self._replicas > 1
+        return self.built and self.options.compressor is not None and self.replicas > 1
+
+    @property
+    def compressed(self) -> list[int]:
+        """The places of the gradients that are sent compressed."""
+        return list(self._held)
+
+    @property
+    def variables(self) -> list[PerReplica]:
+        """The variables of the compression."""
+        return list(self._variables.values())
 
     def residuals(self) -> dict[int, PerReplica]:
         """Returns the residuals of error feedback, by the place of their gradient."""
@@ -124,18 +134,35 @@ class GradientPath(tf.__internal__.tracking.AutoTrackable):
                 sums[i] = total
             sent_plain = streams.sent
             if compressed:
-                self._exchange(gradients, sums, compressed, streams, scale)
-        if self.compresses:
-            totals: list[Any] = [sums[i] for i in compressed]
-            elements = sum(total.shape.num_elements() for total in totals)
-            whole = 4 * elements * 2 * (self._replicas - 1) / self._replicas
-            self._counter.add(sent=streams.sent, uncompressed=sent_plain + whole)
+                self.exchange(gradients, sums, compressed, streams, scale)
+        self.count([sums[i] for i in compressed], sent=streams.sent, sent_plain=sent_plain)
         return sums
 
-    def _exchange(
+    def count(self, totals: Sequence[Any], *, sent: Any, sent_plain: Any) -> None:
+        """Counts the bytes of a step; called in replica context.
+
+        Args:
+            totals: the sums of the compressed gradients.
+            sent: bytes that this replica has sent, with compression.
+            sent_plain: bytes of them that are of uncompressed gradients.
+        """
+        if self.compresses:
+            elements = sum(total.shape.num_elements() for total in totals)
+            whole = 4 * elements * 2 * (self.replicas - 1) / self.replicas
+            self._counter.add(sent=sent, uncompressed=sent_plain + whole)
+
+    def exchange(
         self, gradients: Sequence[Gradient], sums: list[Gradient], taken: dict[int, int], streams: Streams, scale: Any
     ) -> None:
-        """Sums the compressed gradients, and updates the compression's variables if all sums are finite."""
+        """Sums the compressed gradients, and updates the compression's variables if all sums are finite.
+
+        Args:
+            gradients: the gradients of this replica.
+            sums: where the sums are put, at the positions of the compressed gradients.
+            taken: the positions of the compressed gradients, and their places among those the path was built for.
+            streams: the collectives to send with.
+            scale: see sum_gradients.
+        """
         compression = self.options.compressor
         assert compression is not None
         held = [self._held[place] for place in taken.values()]

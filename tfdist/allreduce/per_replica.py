@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -27,6 +28,7 @@ class PerReplica(Trackable):
 
     def __init__(self, initial: Any, *, name: str, shared: bool = False, combine: str = "sum") -> None:
         self._shared, self._combine = shared, combine
+        self._before_reading: Callable[[], None] | None = None
         self._strategy = tf.distribute.get_strategy()
         self._variable = tf.Variable(
             initial,
@@ -54,8 +56,18 @@ class PerReplica(Trackable):
         """Returns the values of this process's replicas; called outside of replicas."""
         return [value.read_value() for value in self._strategy.experimental_local_results(self._variable)]
 
+    def call_before_reading(self, function: Callable[[], None]) -> None:
+        """Lets `values`, and so a checkpoint, call a function first.
+
+        Args:
+            function: brings the variable to a state that can be stored; called outside of replicas, by every worker.
+        """
+        self._before_reading = function
+
     def values(self) -> tf.Tensor:
         """Returns the values of all replicas along a new first axis; called outside of replicas, by every worker."""
+        if self._before_reading is not None:
+            self._before_reading()
 
         @tf.function(autograph=False)
         def gathered() -> tf.Tensor:

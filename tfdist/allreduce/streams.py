@@ -70,6 +70,9 @@ class Streams:
             return list(tensors)
         for tensor in tensors:
             self._count(tensor, 2 * (self._replicas - 1) / self._replicas)
+        return self._sums(tensors)
+
+    def _sums(self, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         if self._launchers:
             return [self._next().all_reduce(tensor) for tensor in tensors]
         return [self._context.all_reduce(tf.distribute.ReduceOp.SUM, tensor) for tensor in tensors]
@@ -83,6 +86,9 @@ class Streams:
         if self._replicas == 1:
             return tensor
         self._count(tensor, self._replicas - 1)
+        return self._gathered(tensor)
+
+    def _gathered(self, tensor: tf.Tensor) -> tf.Tensor:
         if self._launchers:
             return self._next().all_gather(tensor, 0)
         return self._context.all_gather(tensor, axis=0)

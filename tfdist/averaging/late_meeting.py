@@ -12,9 +12,9 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfdist.allreduce.aggregation import sum_gradients
+from tfdist.allreduce.in_background import SumsInBackground
 from tfdist.allreduce.options import AllReduceOptions
-from tfdist.allreduce.packed import Packing
-from tfdist.allreduce.packs import DEFAULT_BYTES_PER_PACK
 from tfdist.allreduce.per_replica import PerReplica
 from tfdist.allreduce.streams import launchers_in_background
 from tfdist.averaging.meeting import Meeting, share_of_replica, times
@@ -22,17 +22,6 @@ from tfdist.averaging.outer import OuterRule
 
 # What has become of the sums of the last meeting.
 _NONE, _HERE, _ON_THE_WAY = range(3)
-
-
-class _Settled(PerReplica):
-    """A variable that is saved only after the sums on the way have come."""
-
-    settle: Any = None
-
-    def values(self) -> tf.Tensor:
-        """See PerReplica."""
-        self.settle()
-        return super().values()
 
 
 class LateMeeting(Meeting):
@@ -53,44 +42,31 @@ class LateMeeting(Meeting):
         """See Meeting.
 
         Raises:
-            ValueError: if the sums would be compressed, or sent by TensorFlow between processes.
+            ValueError: if the sums would be sent by TensorFlow between processes.
         """
         super().build(variables)
-        if self.path.compresses:
-            raise ValueError(
-                "expected no compression for LocalSGD with overlap=True, received "
-                f"{self.path.options.compression!r}; leave one of the two out."
-            )
         strategy = tf.distribute.get_strategy()
-        self._in_background = launchers_in_background(strategy)
-        if not self._in_background and strategy.extended._in_multi_worker_mode():
+        launchers = launchers_in_background(strategy)
+        if not launchers and strategy.extended._in_multi_worker_mode():
             raise ValueError(
                 "expected a strategy with the native transport for LocalSGD with overlap=True, received one that sends "
                 "with TensorFlow, whose steps end when their sums have come; on CPUs, run pip install 'tfdist[native]' "
                 "on all workers, otherwise leave overlap out."
             )
-        self._packing = Packing(
-            [tf.TensorSpec(variable.shape, variable.dtype) for variable in self.weights],
-            bytes_per_pack=self.path.options.bytes_per_pack or DEFAULT_BYTES_PER_PACK,
-            splits=not self._in_background,
-        )
         for i, variable in enumerate(self.weights):
             zeros = tf.zeros(variable.shape, variable.dtype)
             self._sent.append(PerReplica(zeros, name=f"sent{i}", combine="mean"))
-            self._totals.append(self._settled(zeros, f"total{i}"))
+            self._totals.append(PerReplica(zeros, name=f"total{i}", shared=True))
         self._share = PerReplica(tf.zeros([], tf.float64), name="share", combine="mean")
-        self._stage = self._settled(tf.zeros([], tf.int64), "stage")
-        # Of this process: not tracked, because the numbers mean nothing to another one.
-        numbers = PerReplica(tf.zeros([len(self._packing.specs)], tf.int64), name="operations")
-        object.__setattr__(self, "_operations", numbers)
+        self._stage = PerReplica(tf.zeros([], tf.int64), name="stage", shared=True)
+        for one in (*self._totals, self._stage, *self.path.variables):
+            one.call_before_reading(lambda: self.settle(strategy))
+        if launchers:
+            specs = [tf.TensorSpec(variable.shape, variable.dtype) for variable in self.weights]
+            # Not tracked, because its variables mean nothing to another process.
+            object.__setattr__(self, "_background", SumsInBackground(self.path, specs, launchers))
 
-    _operations: PerReplica
-
-    def _settled(self, initial: Any, name: str) -> PerReplica:
-        made = _Settled(initial, name=name, shared=True)
-        strategy = tf.distribute.get_strategy()
-        made.settle = lambda: self.settle(strategy)
-        return made
+    _background: SumsInBackground | None = None
 
     def settle(self, strategy: Any) -> None:
         """See Meeting: waits for the sums on the way, and keeps them for the next meeting."""
@@ -115,24 +91,22 @@ class LateMeeting(Meeting):
     def _exchange(self, rows: PerReplica, others: Sequence[tf.Variable]) -> list[tf.Tensor]:
         weight = share_of_replica(rows.read())
         own = [tf.identity(variable) for variable in self.weights]
-        averaged = self.path.sum_gradients([times(tf.identity(variable), weight) for variable in others])
+        averages = [times(tf.identity(variable), weight) for variable in others]
         anchors = [anchor.read() for anchor in self._anchors]
         slots = [[slot.read() for slot in of_weight] for of_weight in self._outer_slots]
         own, anchors, slots = tf.cond(
             self._stage.read() == _NONE, lambda: (own, anchors, slots), lambda: self._moved(own, anchors, slots)
         )
-        parts = [
-            self.outer.part(anchor, value, tf.cast(weight, value.dtype))
-            for anchor, value in zip(anchors, own, strict=True)
-        ]
-        launcher = self._launcher()
-        if launcher is not None:
-            numbers = [launcher.start_all_reduce(pack) for pack in self._packing.pack(parts)]
-            self._operations.assign(tf.stack(numbers))
+        parts = self._parts(anchors, own, weight)
+        if self._background is not None:
+            self._background.start(parts)
+            averaged = sum_gradients(averages)
         else:
-            for variable, total in zip(self._totals, self.path.sum_gradients(parts), strict=True):
+            sums = self.path.sum_gradients([*parts, *averages])
+            averaged = sums[len(parts) :]
+            for variable, total in zip(self._totals, sums, strict=False):
                 variable.assign(total)
-        self._stage.assign(tf.constant(_HERE if launcher is None else _ON_THE_WAY, tf.int64))
+        self._stage.assign(tf.constant(_HERE if self._background is None else _ON_THE_WAY, tf.int64))
         held = [*self._sent, *self._anchors, *(slot for of_weight in self._outer_slots for slot in of_weight)]
         values = [*own, *anchors, *(value for of_weight in slots for value in of_weight)]
         for variable, value in zip(held, values, strict=True):
@@ -145,25 +119,45 @@ class LateMeeting(Meeting):
         """Returns the own weights, the common ones and the slots after the last meeting, whose sums are here."""
         stage, share = self._stage.read(), self._share.read()
         here = [variable.read() for variable in self._totals]
-        totals = here if self._launcher() is None else tf.cond(stage == _ON_THE_WAY, self._come, lambda: here)
+        totals = here if self._background is None else tf.cond(stage == _ON_THE_WAY, self._come, lambda: here)
         after: tuple[list[Any], ...] = ([], [], [])
-        for value, anchor, held, sent, total in zip(own, anchors, slots, self._sent, totals, strict=True):
-            before = sent.read()
-            part = self.outer.part(anchor, before, tf.cast(share, before.dtype))
-            following, common, of_weight = self.outer.next(anchor, before, part, total, tuple(held))
-            for found, one in zip(after, (value + (following - before), common, list(of_weight)), strict=True):
+        before = [variable.read() for variable in self._sent]
+        parts = self._parts(anchors, before, share)
+        for value, anchor, held, sent, part, total in zip(own, anchors, slots, before, parts, totals, strict=True):
+            following, common, of_weight = self.outer.next(anchor, sent, part, total, tuple(held))
+            for found, one in zip(after, (value + (following - sent), common, list(of_weight)), strict=True):
                 found.append(one)
         return after
 
+    def go_on(self, strategy: Any, since: Any, every: Any) -> None:
+        """See Meeting: starts the next collectives of a compression, spread evenly over the steps of a round."""
+        stages = 0 if self._background is None else self._background.stages
+        if stages < 2:
+            return
+
+        def of_replica(since: Any, every: Any) -> None:
+            for stage in range(stages - 1):
+                due = tf.logical_and(self._stage.read() == _ON_THE_WAY, since * stages >= (stage + 1) * every)
+                tf.cond(due, lambda stage=stage: self._go_on(stage), tf.no_op)
+
+        strategy.extended.call_for_each_replica(of_replica, args=(since, tf.cast(every, tf.int64)))
+
+    def _go_on(self, stage: int) -> tf.Operation:
+        assert self._background is not None
+        self._background.go_on(stage, self._parts_sent)
+        return tf.no_op()
+
     def _come(self) -> list[tf.Tensor]:
         """Waits for the sums on the way and returns them; called in replica context."""
-        launcher = self._launcher()
-        numbers = tf.unstack(self._operations.read(), len(self._packing.specs))
-        found = zip(numbers, self._packing.specs, strict=True)
-        return self._packing.unpack([launcher.finish(number, spec) for number, spec in found])
+        assert self._background is not None
+        at_once = sum(variable.shape.num_elements() * variable.dtype.size for variable in self.others)
+        return self._background.finish(self._parts_sent, bytes_at_once=at_once)
 
-    def _launcher(self) -> Any:
-        """Returns what starts sums in the background; None if the sums are made at once."""
-        if not self._in_background:
-            return None
-        return self._in_background[tf.distribute.get_replica_context()._replica_id]
+    def _parts_sent(self) -> list[Any]:
+        """Returns the parts of the sums on the way, in replica context: nothing of them has changed meanwhile."""
+        anchors, sent = ([one.read() for one in held] for held in (self._anchors, self._sent))
+        return self._parts(anchors, sent, self._share.read())
+
+    def _parts(self, anchors: Sequence[Any], own: Sequence[Any], share: Any) -> list[Any]:
+        pairs = zip(anchors, own, strict=True)
+        return [self.outer.part(anchor, value, tf.cast(share, value.dtype)) for anchor, value in pairs]

@@ -192,8 +192,13 @@ class LocalHook(UpdateHook):
             self.meeting.begin_once(strategy, tf.equal(self._steps, 0))
             each_replica(alone, args=(given, weight))
             since = self._since + 1
-        due = tf.logical_and(since > 0, self.meetings.due(tf.convert_to_tensor(self._steps), since))
-        tf.cond(due, lambda: self.meeting.hold(strategy, self._rows), _nothing)
+        every = self.meetings.steps_at(tf.convert_to_tensor(self._steps))
+        due = tf.logical_and(since > 0, since >= every)
+        tf.cond(
+            due,
+            lambda: self.meeting.hold(strategy, self._rows),
+            lambda: self.meeting.go_on(strategy, since, every),
+        )
         self._since.assign(tf.where(due, tf.zeros([], tf.int64), since))
         self._steps.assign_add(1)
 

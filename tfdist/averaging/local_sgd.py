@@ -52,7 +52,7 @@ def LocalSGD(
             compression the changes of the weights since the last meeting are sent compressed.
         overlap: whether the sums of the weights are sent while the next local steps go on, and used at the next
             meeting. Each replica then keeps the changes that it has made meanwhile. It needs the native transport
-            between workers, no compression, and an `average` without "slots", because Adam's would become negative.
+            between workers, and an `average` without "slots", because Adam's would become negative.
 
     Raises:
         ValueError: if an argument is out of its range, or if the optimizer has options that need all replicas in every
@@ -84,11 +84,6 @@ def LocalSGD(
         raise ValueError(
             "expected average without slots for LocalSGD with overlap=True, received "
             f"{', '.join(average)}; take average=('weights', 'statistics')."
-        )
-    if overlap and all_reduce is not None and all_reduce.compressor is not None:
-        raise ValueError(
-            f"expected no compression for LocalSGD with overlap=True, received {all_reduce.compression!r}; leave one "
-            "of the two out."
         )
     hook = LocalHook(Meetings(every=every, start_step=start_step), rule, tuple(average), seen, all_reduce, overlap)
     prepare_local_steps(optimizer, LocalHook.program)

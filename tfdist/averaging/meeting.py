@@ -74,6 +74,15 @@ class Meeting(tf.__internal__.tracking.AutoTrackable):
             strategy: the strategy.
         """
 
+    def go_on(self, strategy: Any, since: Any, every: Any) -> None:
+        """Goes on with what the last meeting has begun; called in cross-replica context, in a step without a meeting.
+
+        Args:
+            strategy: the strategy.
+            since: number of local steps since the last meeting, an int64 tensor.
+            every: number of steps from one meeting to the next.
+        """
+
     def share(self, rows: PerReplica) -> tf.Tensor:
         """Returns the weight of this replica in what evaluation sees, a scalar; called in replica context.
 

@@ -21,8 +21,8 @@ class Meetings:
 
     Example:
         >>> from tfdist.averaging.schedule import Meetings
-        >>> [step for step in range(8) if Meetings(every=4).due(step, step % 4 + 1)]
-        [3, 7]
+        >>> [Meetings(every=lambda step: 1 + step // 2).steps_at(step) for step in range(4)]
+        [1, 1, 2, 2]
     """
 
     every: int | Callable[[Any], Any]
@@ -43,11 +43,10 @@ class Meetings:
         """Whether the replicas meet after every step."""
         return self.every == 1
 
-    def due(self, step: Any, since: Any) -> Any:
-        """Returns whether the replicas meet after a step.
+    def steps_at(self, step: Any) -> Any:
+        """Returns the number of steps from one meeting to the next, as it is at a step.
 
         Args:
-            step: number of the step that has just ended, counted from 0; a number or an integer tensor.
-            since: number of local steps since the last meeting, this step included.
+            step: number of the step, counted from 0; a number or an integer tensor.
         """
-        return since >= (self.every(step) if callable(self.every) else self.every)
+        return self.every(step) if callable(self.every) else self.every

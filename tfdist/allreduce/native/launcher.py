@@ -64,17 +64,25 @@ class NativeLauncher(CollectiveReplicaLauncher):
         Raises:
             ValueError: if the native transport cannot send the tensor.
         """
-        _check_taken(value)
-        timeout = self._options.timeout_seconds
-        with tf.device(self._device):
-            return self._start(value, self._next_instance_key(), _ALL_REDUCE, timeout, keeps=1)
+        return self._start_in_background(value, _ALL_REDUCE)
 
-    def finish(self, operation: tf.Tensor, spec: tf.TensorSpec) -> tf.Tensor:
-        """Returns the sum that start_all_reduce has started, in this step or a former one.
+    def start_all_gather(self, value: tf.Tensor) -> tf.Tensor:
+        """Starts to gather the tensors of all replicas along the first axis; returns a number as start_all_reduce does.
 
         Args:
-            operation: what start_all_reduce has returned; used once.
-            spec: shape and dtype of the sum.
+            value: a tensor of this replica, of one or more axes.
+
+        Raises:
+            ValueError: if the native transport cannot send the tensor.
+        """
+        return self._start_in_background(value, _ALL_GATHER)
+
+    def finish(self, operation: tf.Tensor, spec: tf.TensorSpec) -> tf.Tensor:
+        """Returns what start_all_reduce or start_all_gather has started, in this step or a former one.
+
+        Args:
+            operation: what they have returned; used once.
+            spec: shape and dtype of the result.
         """
         with tf.device(self._device):
             total = operations().tfdist_wait(operation=operation, T=spec.dtype)
@@ -123,6 +131,11 @@ class NativeLauncher(CollectiveReplicaLauncher):
         timeout = self._options.merge(options).timeout_seconds
         started = self._start(value, self._next_instance_key(), kind, timeout)
         return operations().tfdist_wait(operation=started, T=value.dtype)
+
+    def _start_in_background(self, value: tf.Tensor, kind: int) -> Any:
+        _check_taken(value)
+        with tf.device(self._device):
+            return self._start(value, self._next_instance_key(), kind, self._options.timeout_seconds, keeps=1)
 
     def _start(self, value: tf.Tensor, key: Any, kind: int, timeout_seconds: float | None, **options: int) -> Any:
         return operations().tfdist_start(

@@ -90,6 +90,12 @@ CONTENDERS = {
     "tfdist, local:8, powersgd:32, rate 0.1": Contender(
         program="keras_worker.py", method="tfdist local every=8 compression=powersgd:32 rate=0.1"
     ),
+    "tfdist, native, local:8, powersgd:32, rate 0.1": Contender(
+        program="keras_worker.py", method="tfdist native local every=8 compression=powersgd:32 rate=0.1"
+    ),
+    "tfdist, native, local:8, powersgd:32, overlap, rate 0.1": Contender(
+        program="keras_worker.py", method="tfdist native local every=8 compression=powersgd:32 overlap=1 rate=0.1"
+    ),
     "tfdist, local:16, rate 0.1": Contender(program="keras_worker.py", method="tfdist local every=16 rate=0.1"),
     "tfdist, local:16, powersgd:64, rate 0.1": Contender(
         program="keras_worker.py", method="tfdist local every=16 compression=powersgd:64 rate=0.1"

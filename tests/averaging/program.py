@@ -66,7 +66,8 @@ def train(
 ) -> dict[str, Any]:
     """Trains, and returns the weights that are seen, and the own weights and slots of the replicas of this process.
 
-    With settles, the sums on the way are waited for after each step.
+    For LocalSGD also the traffic of compressed meetings: their number, the bytes sent, and the bytes uncompressed. With
+    settles, the sums on the way are waited for after each step.
     """
     _compute_in(dtype)
     try:
@@ -126,7 +127,9 @@ def _train(
     with hook.own():
         own = [_values(strategy, variable) for variable in hook.meeting.weights]
         slots = [_values(strategy, variable) for variable in hook.meeting.slots_of()]
-    return {"seen": seen, "own": own, "slots": slots}
+    traffic = hook.meeting.path.traffic() if algorithm == "LocalSGD" else None
+    sent = [traffic.steps, traffic.sent, traffic.uncompressed] if traffic else []
+    return {"seen": seen, "own": own, "slots": slots, "traffic": sent}
 
 
 def wrapped(algorithm: str, optimizer: Any, options: dict[str, Any]) -> Any:

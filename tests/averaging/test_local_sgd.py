@@ -74,6 +74,9 @@ for late, (options, computed) in LATE_CASES.items():
 # Compressions take float32 only.
 COMPRESSED = {"every": 4, "average": ["weights"], "dtype": "float32", "compressed_by": "powersgd of all"}
 FLOAT32 = 1e-5
+# Of 50 steps: twelve meetings, the factors of 4 and 3 elements for a matrix of 12, and 7 elements uncompressed. Each of
+# two replicas sends as many elements as it sums.
+TRAFFIC = [12, 12 * 4 * (4 + 3 + 7), 12 * 4 * (12 + 7)]
 
 
 def wanted(replicas: int, given: dict[str, Any], **expected: Any) -> oracle.Trained:
@@ -99,7 +102,9 @@ def test_fit_gives_what_numpy_computes(strategy: Any, name: str) -> None:
 @pytest.mark.parametrize("overlap", [False, True])
 def test_compressed_changes_give_what_numpy_computes(strategy: Any, overlap: bool) -> None:
     given = {**COMPRESSED, "overlap": overlap}
-    check(program.train(strategy, **given), wanted(2, given, rank=1, average_slots=False, overlap=overlap), FLOAT32)
+    found = program.train(strategy, **given)
+    check(found, wanted(2, given, rank=1, average_slots=False, overlap=overlap), FLOAT32)
+    assert found["traffic"] == TRAFFIC
 
 
 @pytest.mark.parametrize(

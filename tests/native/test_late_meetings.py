@@ -13,7 +13,7 @@ import pytest
 
 import tfdist
 from tests.averaging import oracle, program
-from tests.averaging.test_local_sgd import CASES, COMPRESSED, DEADLINE_SECONDS, FLOAT32, check, wanted
+from tests.averaging.test_local_sgd import CASES, COMPRESSED, DEADLINE_SECONDS, FLOAT32, TRAFFIC, check, wanted
 from tests.processes import ROOT, launch
 
 FULL = pytest.mark.full
@@ -55,6 +55,8 @@ def test_workers_that_compress_give_what_numpy_computes(
     trained = wanted(2 * devices, given, rank=1, average_slots=False, overlap=True, **rule)
     for worker, found in enumerate(on_workers(tmp_path, with_native, devices, given)):
         check(found, of_worker(trained, worker, devices), FLOAT32)
+        if devices == 1 and given["every"] == 4:
+            assert found["traffic"] == TRAFFIC
 
 
 @FULL

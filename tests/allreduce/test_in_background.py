@@ -8,10 +8,16 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
+import tfdist
 from tfdist.allreduce import BF16, Compression, ErrorFeedback, Exchanged, PowerSGD, Threshold, TopK
 from tfdist.allreduce.in_background import collectives_of
 
 SHAPES = [(40, 30), (50, 20)]
+
+
+@pytest.fixture
+def strategy(four_cpus: None, no_surroundings: None) -> tf.distribute.Strategy:
+    return tfdist.create_strategy("mirrored", devices=3)
 
 
 @pytest.mark.parametrize(
@@ -27,14 +33,14 @@ SHAPES = [(40, 30), (50, 20)]
         (Threshold(0.5), [[(3,)], [(None,)]]),
     ],
 )
-def test_collectives_are_found_before_the_first_step(compression: Compression, expected: list) -> None:
-    found = collectives_of(compression, SHAPES, 3, 1 << 20)
+def test_collectives_are_found_before_the_first_step(strategy: Any, compression: Compression, expected: list) -> None:
+    found = collectives_of(compression, SHAPES, strategy, 1 << 20)
     assert [[tuple(one.shape) for one in specs] for specs in found] == expected
 
 
 # The last gradient is known first, and is in the first pack.
-def test_packs_are_collectives_of_the_same_time() -> None:
-    found = collectives_of(PowerSGD(2), SHAPES, 3, 400)
+def test_packs_are_collectives_of_the_same_time(strategy: Any) -> None:
+    found = collectives_of(PowerSGD(2), SHAPES, strategy, 400)
     assert [[tuple(one.shape) for one in specs] for specs in found] == [[(100,), (80,)], [(40,), (60,)]]
 
 
@@ -53,8 +59,8 @@ class SendsAfterUnknown(Compression):
         return Exchanged(totals=streams.all_reduce([tf.reduce_sum(large) * gradients[0]]), residuals=[])
 
 
-def test_a_collective_after_one_of_unknown_shape_is_refused() -> None:
+def test_a_collective_after_one_of_unknown_shape_is_refused(strategy: Any) -> None:
     with pytest.raises(
         ValueError, match="expected a compression of which all collectives but the last have known shap"
     ):
-        collectives_of(SendsAfterUnknown(), [(5,)], 2, 1 << 20)
+        collectives_of(SendsAfterUnknown(), [(5,)], strategy, 1 << 20)

@@ -120,7 +120,7 @@ def _train(
         model.fit(data, epochs=epochs, steps_per_epoch=oracle.STEPS, verbose=0, callbacks=list(callbacks))
         seen = model.get_weights()
     else:
-        loop_of_its_own(strategy, model, local, data, epochs)
+        loop_of_its_own(strategy, model, local, data, epochs, eager=loop == "eager")
         with averaged(local):
             seen = model.get_weights()
     hook = local._tfdist_hook
@@ -168,18 +168,21 @@ def pipeline(context: tf.distribute.InputContext) -> tf.data.Dataset:
     return tf.data.Dataset.from_generator(batches, output_signature=spec).repeat()
 
 
-def loop_of_its_own(strategy: Any, model: Any, optimizer: Any, data: Any, epochs: int) -> None:
+def loop_of_its_own(strategy: Any, model: Any, optimizer: Any, data: Any, epochs: int, *, eager: bool = False) -> None:
     """Trains as TensorFlow documents it: the loss is divided by the global batch."""
 
     def step(batch: Any) -> None:
-        x, y = batch
-        total = tf.distribute.get_replica_context().all_reduce("SUM", tf.cast(tf.shape(x)[0], tf.float64))
+        x, y = (tf.cast(one, tf.keras.backend.floatx()) for one in batch)
+        total = tf.distribute.get_replica_context().all_reduce("SUM", tf.cast(tf.shape(x)[0], x.dtype))
         with tf.GradientTape() as tape:
             loss = tf.reduce_sum((model(x, training=True) - y) ** 2) / total
         variables = model.trainable_variables
         optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))
 
-    run = tf.function(lambda batch: strategy.run(step, args=(batch,)))
+    def run(batch: Any) -> None:
+        strategy.run(step, args=(batch,))
+
+    run = run if eager else tf.function(run)
     for _ in range(epochs):
         for batch in itertools.islice(data, oracle.STEPS):
             run(batch)

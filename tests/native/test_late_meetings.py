@@ -44,6 +44,7 @@ def test_workers_give_what_numpy_computes(tmp_path: Path, with_native: dict[str,
         *(pytest.param(1, more, marks=FULL) for more in ({"every": 1}, {"every": 2}, {"every": 5}, {"settles": True})),
         pytest.param(2, {}, marks=FULL),
         pytest.param(2, {"settles": True}, marks=FULL),
+        pytest.param(2, {"every": 1, "loop": "eager"}, marks=FULL),
         pytest.param(1, {"outer": "nesterov", "rule": {"rate": 0.7, "momentum": 0.9}}, marks=FULL),
     ],
 )
@@ -52,7 +53,8 @@ def test_workers_that_compress_give_what_numpy_computes(
 ) -> None:
     given = {**COMPRESSED, "overlap": True, **more}
     rule = {"outer": "nesterov", "outer_rate": 0.7, "outer_momentum": 0.9} if "outer" in more else {}
-    trained = wanted(2 * devices, given, rank=1, average_slots=False, overlap=True, **rule)
+    is_loop = "loop" in given
+    trained = wanted(2 * devices, given, rank=1, average_slots=False, overlap=True, is_loop=is_loop, **rule)
     for worker, found in enumerate(on_workers(tmp_path, with_native, devices, given)):
         check(found, of_worker(trained, worker, devices), FLOAT32)
         if devices == 1 and given["every"] == 4:

@@ -13,6 +13,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfdist.allreduce.compression import Compression, CompressionState
+from tfdist.allreduce.deadline import within_deadline
 from tfdist.allreduce.packed import Packing
 from tfdist.allreduce.packs import DEFAULT_BYTES_PER_PACK
 from tfdist.allreduce.path import GradientPath
@@ -50,8 +51,8 @@ class SumsInBackground:
         self._collectives: list[list[tf.TensorSpec]] = []
         if self._taken and path.options.compressor is not None:
             shapes = [tuple(tensors[i].shape) for i in self._taken]
-            replicas = tf.distribute.get_strategy().num_replicas_in_sync
-            self._collectives = collectives_of(path.options.compressor, shapes, replicas, self._bytes_per_pack)
+            strategy = tf.distribute.get_strategy()
+            self._collectives = collectives_of(path.options.compressor, shapes, strategy, self._bytes_per_pack)
         self.stages = len(self._collectives)
         # The collectives of this stage are on the way.
         self._stage = PerReplica(tf.zeros([], tf.int64), name="stage_of_compression")
@@ -84,7 +85,7 @@ class SumsInBackground:
         """
 
         def following() -> tf.Operation:
-            for variable, value in zip(self._results[stage], self._come(stage), strict=True):
+            for variable, value in zip(self._results[stage], self._come_of(stage), strict=True):
                 variable.assign(value)
             self._start_stage(stage + 1, tensors())
             return tf.no_op()
@@ -100,19 +101,18 @@ class SumsInBackground:
         """
         for stage in range(self.stages - 1):
             self.go_on(stage, tensors)
-        launcher = self._launcher()
-        found = zip(tf.unstack(self._numbers.read(), len(self._packing.specs)), self._packing.specs, strict=True)
-        totals = self._packing.unpack([launcher.finish(number, spec) for number, spec in found])
-        if not self.stages:
-            return totals
         sums: list[Any] = list(tensors())
+        totals = self._packing.unpack(self._come(self._numbers, self._packing.specs))
         for i, total in zip(self._plain, totals, strict=True):
             sums[i] = total
-        streams = self._streams(self.stages - 1, [self._come(self.stages - 1)])
-        self._path.exchange(tensors(), sums, self._taken, streams, None)
+        sent: Any = 0.0
+        if self.stages:
+            streams = self._streams(self.stages - 1, [self._come_of(self.stages - 1)])
+            self._path.exchange(tensors(), sums, self._taken, streams, None)
+            sent = streams.sent
         ring = 2 * (self._path.replicas - 1) / self._path.replicas
         summed = bytes_at_once + sum(spec.dtype.size * spec.shape.num_elements() for spec in self._packing.specs)
-        self._path.count([sums[i] for i in self._taken], sent=ring * summed + streams.sent, sent_plain=ring * summed)
+        self._path.count([sums[i] for i in self._taken], sent=ring * summed + sent, sent_plain=ring * summed)
         return sums
 
     def _start_stage(self, stage: int, tensors: Sequence[tf.Tensor]) -> None:
@@ -122,10 +122,17 @@ class SumsInBackground:
             self._of_stage[stage].assign(_stacked(started.operations))
         self._stage.assign(tf.constant(stage, tf.int64))
 
-    def _come(self, stage: int) -> list[tf.Tensor]:
-        numbers = tf.unstack(self._of_stage[stage].read(), len(self._collectives[stage]))
+    def _come_of(self, stage: int) -> list[tf.Tensor]:
+        return self._come(self._of_stage[stage], self._collectives[stage])
+
+    def _come(self, numbers: PerReplica, specs: Sequence[tf.TensorSpec]) -> list[tf.Tensor]:
+        """Waits for collectives, for as long as the strategy lets a sum wait, and returns their results."""
         launcher = self._launcher()
-        return [launcher.finish(*pair) for pair in zip(numbers, self._collectives[stage], strict=True)]
+        results: list[tf.Tensor] = []
+        with within_deadline([], results):
+            for number, spec in zip(tf.unstack(numbers.read(), len(specs)), specs, strict=True):
+                results.append(launcher.finish(number, spec))
+        return results
 
     def _streams(self, stage: int, more: Sequence[Sequence[tf.Tensor]] = ()) -> _StreamsOfStages:
         known = [[variable.read() for variable in results] for results in self._results[:stage]]
@@ -136,53 +143,60 @@ class SumsInBackground:
 
 
 def collectives_of(
-    compression: Compression, shapes: Sequence[tuple[int, ...]], replicas: int, bytes_per_pack: int
+    compression: Compression, shapes: Sequence[tuple[int, ...]], strategy: tf.distribute.Strategy, bytes_per_pack: int
 ) -> list[list[tf.TensorSpec]]:
     """Returns what the collectives of an exchange result in, in the order in which they need each other.
 
     Args:
         compression: the compression.
         shapes: the shapes of the gradients that it takes.
-        replicas: number of replicas.
+        strategy: the strategy; called in its cross-replica context.
         bytes_per_pack: size of the packs.
 
     Raises:
         ValueError: if a shape is unknown, except in the last collective.
 
     Example:
+        >>> import tfdist
         >>> from tfdist.allreduce import PowerSGD
         >>> from tfdist.allreduce.in_background import collectives_of
-        >>> [[tuple(one.shape) for one in packs] for packs in collectives_of(PowerSGD(2), [(40, 30)], 2, 1 << 20)]
+        >>> strategy = tfdist.create_strategy("mirrored", devices=2)
+        >>> found = collectives_of(PowerSGD(2), [(40, 30)], strategy, 1 << 20)
+        >>> [[tuple(one.shape) for one in packs] for packs in found]
         [[(80,)], [(60,)]]
     """
-    streams = _PlannedStreams(replicas, bytes_per_pack)
     state = compression.initial_state(shapes)
+    found: dict[int, list[list[tf.TensorSpec]]] = {}
 
     def exchange() -> None:
+        streams = _PlannedStreams(bytes_per_pack=bytes_per_pack)
         placeholders = CompressionState(
             of_gradients=tuple({name: _like(value) for name, value in one.items()} for one in state.of_gradients),
             shared={name: _like(value) for name, value in state.shared.items()},
             residuals=tuple(_like(value) for value in state.residuals),
         )
         compression.exchange([tf.compat.v1.placeholder(tf.float32, shape) for shape in shapes], placeholders, streams)
+        found[tf.distribute.get_replica_context()._replica_id] = streams.collectives
 
     # It is traced, and never called.
-    tf.function(exchange, autograph=False).get_concrete_function()
-    for specs in streams.collectives[:-1]:
+    tf.function(lambda: strategy.run(exchange), autograph=False).get_concrete_function()
+    collectives = found[0]
+    for specs in collectives[:-1]:
         for spec in specs:
             if not spec.shape.is_fully_defined():
                 raise ValueError(
                     "expected a compression of which all collectives but the last have known shapes, received "
                     f"{compression}, with the shape {spec.shape}; leave overlap out, or take another compression."
                 )
-    return streams.collectives
+    return collectives
 
 
 class _PlannedStreams(Streams):
     """Remembers the collectives that are asked for, and sends nothing."""
 
-    def __init__(self, replicas: int, bytes_per_pack: int) -> None:
-        self.bytes_per_pack, self._replicas, self.splits, self.sent = bytes_per_pack, replicas, False, 0.0
+    def __init__(self, *, bytes_per_pack: int) -> None:
+        super().__init__(bytes_per_pack=bytes_per_pack)
+        self.splits = False
         self.collectives: list[list[tf.TensorSpec]] = []
 
     def _sums(self, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:

@@ -7,6 +7,7 @@ weights with which it took part in the last meeting, and next is what the outer 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -132,15 +133,21 @@ class LateMeeting(Meeting):
     def go_on(self, strategy: Any, since: Any, every: Any) -> None:
         """See Meeting: starts the next collectives of a compression, spread evenly over the steps of a round."""
         stages = 0 if self._background is None else self._background.stages
-        if stages < 2:
-            return
 
-        def of_replica(since: Any, every: Any) -> None:
-            for stage in range(stages - 1):
-                due = tf.logical_and(self._stage.read() == _ON_THE_WAY, since * stages >= (stage + 1) * every)
-                tf.cond(due, lambda stage=stage: self._go_on(stage), tf.no_op)
+        def of_replica(stage: int, since: Any, every: Any) -> None:
+            due = tf.logical_and(self._stage.read() == _ON_THE_WAY, since * stages >= (stage + 1) * every)
+            tf.cond(due, lambda: self._go_on(stage), tf.no_op)
 
-        strategy.extended.call_for_each_replica(of_replica, args=(since, tf.cast(every, tf.int64)))
+        # Outside of functions, replicas run one after another: none may wait for what another one has not begun.
+        for stage in range(stages - 1):
+            each = functools.partial(of_replica, stage)
+            strategy.extended.call_for_each_replica(each, args=(since, tf.cast(every, tf.int64)))
+
+    def hold(self, strategy: Any, rows: PerReplica) -> None:
+        """See Meeting."""
+        one = tf.ones([], tf.int64)
+        self.go_on(strategy, one, one)
+        super().hold(strategy, rows)
 
     def _go_on(self, stage: int) -> tf.Operation:
         assert self._background is not None

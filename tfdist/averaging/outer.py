@@ -42,7 +42,7 @@ class OuterRule(Protocol):
         """See the class."""
 
     def part(self, anchor: Any, own: Any, weight: Any) -> Any:
-        """Returns the replica's part of the sum.
+        """Returns the replica's part of the sum; with overlap=True it is computed again when the sum has come.
 
         Args:
             anchor: the common array.

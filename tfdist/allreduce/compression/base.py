@@ -65,6 +65,9 @@ class Compression:
     loss scaling and error feedback recognize a step to skip. Wrap an instance in ErrorFeedback to add the part of a
     gradient that one step has not sent to the gradient of the next step.
 
+    LocalSGD with overlap=True computes an exchange anew for each of its collectives: `exchange` must not be a
+    tf.function nor assign variables, and random numbers, if any, must depend on seeds in `state` alone.
+
     Attributes:
         smallest: number of elements below which compressing a gradient is not worth the time; for use in `takes`.
 

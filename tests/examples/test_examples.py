@@ -1,6 +1,6 @@
 """Each example runs as its docstring says, and prints a good result on one task only.
 
-CI runs the last command of each docstring, which starts several tasks if the example can; tests/full runs all.
+CI runs the last command of most docstrings, which starts several tasks if the example can; tests/full runs all.
 """
 
 from __future__ import annotations
@@ -77,8 +77,16 @@ def commands(program: str) -> list[str]:
 
 
 ALL = [(program, command) for program in PROGRAMS for command in commands(program)]
+# Other tests train with these features in the same way.
+IN_FULL = ("lookup_layers.py", "own_flags.py", "sample_weights.py", "text_masking.py")
 MARKED = [
-    pytest.param(*one, marks=() if one[1] == commands(one[0])[-1] else pytest.mark.full, id=one[1]) for one in ALL
+    pytest.param(
+        program,
+        command,
+        marks=() if command == commands(program)[-1] and program not in IN_FULL else pytest.mark.full,
+        id=command,
+    )
+    for program, command in ALL
 ]
 
 
@@ -129,6 +137,7 @@ def test_an_example_runs_as_its_docstring_says(program: str, command: str, resul
     result(program, command)
 
 
+@pytest.mark.full
 def test_an_interrupted_training_ends_as_an_uninterrupted_one(make_folder: Callable, result: Callable) -> None:
     program, command = "auto_resume.py", commands("auto_resume.py")[0]
     folder = make_folder()

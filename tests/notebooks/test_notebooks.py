@@ -11,8 +11,13 @@ from nbclient.exceptions import CellExecutionError, CellTimeoutError
 from tests.notebooks.execution import NAMES, Shown, execute, from_file
 from tests.notebooks.results import RESULTS
 
+# CI runs the others; these take the most time, and most of what they show has tests of its own.
+IN_FULL = ("04_large_batches", "05_slow_network", "06_survive")
 
-@pytest.mark.parametrize("name", NAMES)
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.full if name in IN_FULL else ()) for name in NAMES]
+)
 def test_a_notebook_runs_and_shows_its_results(name: str, tmp_path: Path) -> None:
     notebook = from_file(name)
     for cell in notebook.cells:

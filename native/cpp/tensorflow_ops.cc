@@ -49,6 +49,7 @@ void FailKernel(TF_OpKernelContext* context, int code, const std::string& messag
 struct Pending {
   TensorOwner in, out;
   bool keeps = false;
+  bool is_sent = false;
   bool is_complete = false;
   Status status;
   TF_OpKernelContext* waiting = nullptr;
@@ -81,6 +82,8 @@ void Complete(const std::shared_ptr<Pending>& item, const Status& status) {
     std::lock_guard<std::mutex> lock(mutex);
     item->is_complete = true;
     item->status = status;
+    // Grappler leaves out a TfdistWait whose result nobody needs, so that a sender must not keep what it has sent.
+    if (item->is_sent) item->in.reset();
     if (item->waiting == nullptr) return;
   }
   Deliver(item);
@@ -117,6 +120,7 @@ void RunStart(void* opaque, TF_OpKernelContext* context) {
   auto item = std::make_shared<Pending>();
   item->in.reset(value);
   item->keeps = kernel->keeps != 0;
+  item->is_sent = static_cast<Kind>(kernel->kind) == Kind::kSend;
   if (!TF_GetCode(status.get())) TF_GetInput(context, 1, &key, status.get());
   TensorOwner owned_key(key);
   int64_t number = 0;
@@ -137,6 +141,11 @@ void RunStart(void* opaque, TF_OpKernelContext* context) {
   if (request.kind == Kind::kAllGather) {
     shape[0] *= kernel->ranks;
     bytes *= static_cast<size_t>(kernel->ranks);
+  }
+  // Nothing comes back to a sender.
+  if (request.kind == Kind::kSend) {
+    shape = {0};
+    bytes = 0;
   }
   void* buffer = TakeBuffer(bytes);
   auto give = [](void* data, size_t, void* size) { GiveBuffer(data, reinterpret_cast<size_t>(size)); };

@@ -147,11 +147,14 @@ def test_workers_give_what_numpy_computes(tmp_path: Path, devices: int, name: st
         check(result, dataclasses.replace(trained, own=trained.own[replicas]))
 
 
-def on_workers(folder: Path, devices: int, given: dict[str, Any]) -> list[dict[str, Any]]:
+def on_workers(
+    folder: Path, devices: int, given: dict[str, Any], environment: dict[str, str] | None = None
+) -> list[dict[str, Any]]:
     options = json.dumps({**given, "devices": devices})
     command = ["--workers", "2", "--", sys.executable, "-m", "tests.averaging.program", str(folder), options]
-    ended = launch(*command, cwd=ROOT, deadline_seconds=DEADLINE_SECONDS)
+    ended = launch(*command, cwd=ROOT, deadline_seconds=DEADLINE_SECONDS, env=environment)
     assert ended.code == 0, ended
+    assert ("auto chose tfdist-native" in ended.text) == (environment is not None)
     return [json.loads((folder / f"{worker}.json").read_text()) for worker in range(2)]
 
 

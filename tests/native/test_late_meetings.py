@@ -13,7 +13,16 @@ import pytest
 
 import tfdist
 from tests.averaging import oracle, program
-from tests.averaging.test_local_sgd import CASES, COMPRESSED, DEADLINE_SECONDS, FLOAT32, TRAFFIC, check, wanted
+from tests.averaging.test_local_sgd import (
+    CASES,
+    COMPRESSED,
+    DEADLINE_SECONDS,
+    FLOAT32,
+    TRAFFIC,
+    check,
+    on_workers,
+    wanted,
+)
 from tests.processes import ROOT, launch
 
 FULL = pytest.mark.full
@@ -31,7 +40,7 @@ FULL = pytest.mark.full
 def test_workers_give_what_numpy_computes(tmp_path: Path, with_native: dict[str, str], devices: int, name: str) -> None:
     given, expected = CASES[name]
     trained = wanted(2 * devices, given, **expected)
-    for worker, found in enumerate(on_workers(tmp_path, with_native, devices, given)):
+    for worker, found in enumerate(on_workers(tmp_path, devices, given, with_native)):
         check(found, of_worker(trained, worker, devices))
 
 
@@ -55,7 +64,7 @@ def test_workers_that_compress_give_what_numpy_computes(
     rule = {"outer": "nesterov", "outer_rate": 0.7, "outer_momentum": 0.9} if "outer" in more else {}
     is_loop = "loop" in given
     trained = wanted(2 * devices, given, rank=1, average_slots=False, overlap=True, is_loop=is_loop, **rule)
-    for worker, found in enumerate(on_workers(tmp_path, with_native, devices, given)):
+    for worker, found in enumerate(on_workers(tmp_path, devices, given, with_native)):
         check(found, of_worker(trained, worker, devices), FLOAT32)
         if devices == 1 and given["every"] == 4:
             assert found["traffic"] == TRAFFIC
@@ -69,20 +78,11 @@ def test_compressions_in_the_background_give_what_they_give_at_once(
 ) -> None:
     given = {**COMPRESSED, "overlap": True, "compressed_by": compression}
     at_once = program.train(tfdist.create_strategy("mirrored", devices=2), **given)
-    for worker, found in enumerate(on_workers(tmp_path, with_native, 1, given)):
+    for worker, found in enumerate(on_workers(tmp_path, 1, given, with_native)):
         for name in ("seen", "own"):
             for one, other in zip(found[name], at_once[name], strict=True):
                 want = other[worker] if name == "own" else other
                 np.testing.assert_allclose(one[0] if name == "own" else one, want, rtol=0, atol=1e-6)
-
-
-def on_workers(folder: Path, environment: dict[str, str], devices: int, given: dict[str, Any]) -> list[dict[str, Any]]:
-    options = json.dumps({**given, "devices": devices})
-    command = ["--workers", "2", "--", sys.executable, "-m", "tests.averaging.program", str(folder), options]
-    ended = launch(*command, cwd=ROOT, deadline_seconds=DEADLINE_SECONDS, env=environment)
-    assert ended.code == 0, ended
-    assert "auto chose tfdist-native" in ended.text
-    return [json.loads((folder / f"{worker}.json").read_text()) for worker in range(2)]
 
 
 def of_worker(trained: oracle.Trained, worker: int, devices: int) -> oracle.Trained:

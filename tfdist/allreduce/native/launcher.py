@@ -119,7 +119,8 @@ class NativeLauncher(CollectiveReplicaLauncher):
         def wait() -> tf.Tensor:
             with tf.device(self._device):
                 received = operations().tfdist_wait(operation=started, T=like.dtype)
-                # The transport reads the sent tensor until it is sent.
+                # Outside of functions, the tensor is sent when this returns; in a function, Grappler leaves this
+                # wait out, and the transport keeps the tensor until it is sent.
                 with tf.control_dependencies([operations().tfdist_wait(operation=sent, T=value.dtype)]):
                     received = tf.identity(received)
                 received.set_shape(like.shape)

@@ -15,6 +15,7 @@
 #include "communicators.h"
 #include "engine.h"
 #include "mesh.h"
+#include "watch.h"
 
 namespace {
 
@@ -120,6 +121,12 @@ int tfdist_wait(int64_t operation, char* error, int error_size) {
     Write("there is no such operation", error, error_size);
     return static_cast<int>(tfdist::Code::kInvalidArgument);
   }
+  lock.unlock();
+  tfdist::WatchFor([&] {
+    std::lock_guard<std::mutex> held(mutex);
+    return found->second.is_done;
+  });
+  lock.lock();
   changed.wait(lock, [&] { return found->second.is_done; });
   tfdist::Status status = std::move(found->second.status);
   waited.erase(found);

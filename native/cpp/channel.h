@@ -33,9 +33,12 @@ class Channel {
   // Takes at most so many bytes out of the stream, copies them, and returns their number.
   virtual size_t Receive(char* to, size_t bytes) = 0;
 
-  // Before its thread sleeps: asks the other end to wake this thread after it has sent, or has made room. Returns false
-  // if that has happened already. `is_blocked`: whether this thread waits for room.
-  virtual bool PrepareToSleep(bool is_blocked) = 0;
+  // Whether the other end has sent, or has made room, since the last look, as far as no event of the socket tells.
+  // `is_blocked`: whether this thread waits for room.
+  virtual bool HasNews(bool is_blocked) = 0;
+
+  // Before its thread sleeps: asks the other end to wake this thread after it has sent, or has made room.
+  virtual void PrepareToSleep(bool is_blocked) = 0;
 
   // After its thread has slept.
   virtual void WakeUp() = 0;

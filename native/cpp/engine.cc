@@ -11,6 +11,8 @@
 #include <system_error>
 #include <utility>
 
+#include "watch.h"
+
 namespace tfdist {
 namespace {
 
@@ -167,7 +169,7 @@ void Engine::Run() {
         Fail(Code::kAborted, names_[rank_] + " has closed its communicator");
         continue;
       }
-      Sleep();
+      if (!WatchFor([this] { return HasNews() || TakeEvents(0); })) Sleep();
     }
   }
 }
@@ -675,6 +677,15 @@ void Engine::FailAll() {
   for (auto& request : requests) request.done(failure);
 }
 
+bool Engine::HasNews() {
+  bool has_news = false;
+  for (auto& peer : peers_) {
+    if (peer.channel && !peer.is_gone) has_news |= peer.channel->HasNews(peer.is_blocked);
+  }
+  std::lock_guard<std::mutex> lock(mutex_);
+  return has_news || !requests_.empty() || abort_.code != Code::kOk;
+}
+
 void Engine::Sleep() {
   int milliseconds = 1000;
   auto now = Clock::now();
@@ -687,24 +698,24 @@ void Engine::Sleep() {
   }
   if (failing_.code != Code::kOk) within(farewell_until_);
   is_asleep_.store(true);
-  bool sleeps = true;
   for (auto& peer : peers_) {
-    if (peer.channel && !peer.is_gone) sleeps &= peer.channel->PrepareToSleep(peer.is_blocked);
+    if (peer.channel && !peer.is_gone) peer.channel->PrepareToSleep(peer.is_blocked);
   }
-  {
-    std::lock_guard<std::mutex> lock(mutex_);
-    sleeps &= requests_.empty() && abort_.code == Code::kOk;
-  }
-  epoll_event found[64];
-  int count = epoll_wait(events_.get(), found, 64, sleeps ? milliseconds : 0);
+  TakeEvents(HasNews() ? 0 : milliseconds);
   is_asleep_.store(false);
   for (auto& peer : peers_) {
     if (peer.channel) peer.channel->WakeUp();
   }
+}
+
+bool Engine::TakeEvents(int milliseconds) {
+  epoll_event found[64];
+  int count = epoll_wait(events_.get(), found, 64, milliseconds);
   for (int i = 0; i < count; ++i) {
     int rank = static_cast<int>(found[i].data.u32);
     if (rank < size_ && peers_[rank].channel) peers_[rank].channel->OnSocketEvent();
   }
+  return count > 0;
 }
 
 }  // namespace tfdist

@@ -113,7 +113,11 @@ class Engine {
   bool CompleteFinished();
   void Fail(Code code, const std::string& message);
   void FailAll();
+  // Whether there are new requests, or bytes, or room for bytes.
+  bool HasNews();
   void Sleep();
+  // Waits for events of the sockets and of wake_, and returns whether there were any.
+  bool TakeEvents(int milliseconds);
 
   const int rank_, size_;
   const std::vector<std::string> names_;

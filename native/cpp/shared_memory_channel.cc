@@ -110,17 +110,20 @@ size_t SharedMemoryChannel::Receive(char* to, size_t bytes) {
   return done;
 }
 
-bool SharedMemoryChannel::PrepareToSleep(bool is_blocked) {
-  in_->reader_sleeps.store(1, std::memory_order_relaxed);
-  if (is_blocked) out_->writer_sleeps.store(1, std::memory_order_relaxed);
-  std::atomic_thread_fence(std::memory_order_seq_cst);
-  // Bytes that were seen before and not taken belong to an operation that has to wait: only new ones are a reason not to
-  // sleep.
+bool SharedMemoryChannel::HasNews(bool is_blocked) {
+  // Bytes that were seen before and not taken belong to an operation that has to wait: only new ones are news.
   uint64_t written = in_->written.load(std::memory_order_acquire);
   bool has_news = written != std::exchange(seen_written_, written);
   uint64_t taken = out_->taken.load(std::memory_order_acquire);
   bool has_room = is_blocked && taken != std::exchange(seen_taken_, taken);
-  return !has_news && !has_room;
+  return has_news || has_room;
+}
+
+void SharedMemoryChannel::PrepareToSleep(bool is_blocked) {
+  in_->reader_sleeps.store(1, std::memory_order_relaxed);
+  if (is_blocked) out_->writer_sleeps.store(1, std::memory_order_relaxed);
+  // The fence orders the flags before the next look for news; Wake has its counterpart.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
 }
 
 void SharedMemoryChannel::WakeUp() {

@@ -35,7 +35,8 @@ class SharedMemoryChannel : public Channel {
   const char* Peek(size_t least, size_t* available) override;
   void Consume(size_t bytes) override;
   size_t Receive(char* to, size_t bytes) override;
-  bool PrepareToSleep(bool is_blocked) override;
+  bool HasNews(bool is_blocked) override;
+  void PrepareToSleep(bool is_blocked) override;
   void WakeUp() override;
   int Socket() const override { return socket_.get(); }
   void OnSocketEvent() override;

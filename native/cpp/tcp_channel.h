@@ -18,7 +18,8 @@ class TcpChannel : public Channel {
   void Consume(size_t bytes) override { begin_ += bytes; }
   size_t Receive(char* to, size_t bytes) override;
   // Bytes that are there and were not read belong to an operation that has to wait; new ones come with an event.
-  bool PrepareToSleep(bool) override { return true; }
+  bool HasNews(bool) override { return false; }
+  void PrepareToSleep(bool) override {}
   void WakeUp() override {}
   int Socket() const override { return socket_.get(); }
   void OnSocketEvent() override { is_readable_ = is_writable_ = true; }

@@ -132,8 +132,13 @@ CONTENDERS = {
 
 
 def one_thread() -> dict[str, str]:
-    """Returns the environment variables of a program that computes with one thread on a CPU."""
+    """Returns the environment variables of a program that computes with one thread on a CPU.
+
+    TensorFlow multiplies with oneDNN, as torch does. By default it uses oneDNN only on CPUs with AVX-512; on others its
+    own kernels take up to four times as long, so that the table would compare kernels and not communication.
+    """
     return {
+        "TF_ENABLE_ONEDNN_OPTS": "1",
         **os.environ,
         "PYTHONPATH": str(FOLDER.parent),
         "TF_CPP_MIN_LOG_LEVEL": "3",
@@ -218,24 +223,37 @@ def measure(arguments: argparse.Namespace, pythons: dict[str, str], results: Res
             # Runs alternate between contenders, so that other load on the machine affects all of them alike.
             for number in range(arguments.runs):
                 for name, contender in chosen.items():
-                    key = f"{name} | {workers} workers | {rate} | batch {arguments.batch} | run {number}"
+                    key = f"{run_key(name, workers, rate, arguments)}{number}"
                     if key not in results.known:
                         steps = arguments.steps if RATES[rate] != "100mbit" else max(arguments.steps // 5, 5)
                         with hosts(workers, rate=RATES[rate]) as machines:
-                            options = (f"--batch={arguments.batch}", f"--steps={steps}")
+                            options = (f"--batch={arguments.batch}", f"--steps={steps}", *layer_options(arguments))
                             results.add(key, run(contender, pythons[contender.python], machines, data, *options)[-1])
         for name, contender in chosen.items():
             key = accuracy_key(name, workers, arguments)
             if arguments.epochs and key not in results.known:
                 with hosts(workers, rate=None) as machines:
                     options = (f"--batch={arguments.batch}", "--steps=0", f"--epochs={arguments.epochs}")
+                    options += layer_options(arguments)
                     results.add(key, run(contender, pythons[contender.python], machines, data, *options))
+
+
+def layer_options(arguments: argparse.Namespace) -> tuple[str, ...]:
+    """Returns the options of a worker for its hidden layers."""
+    return ("--layers", *map(str, arguments.layers)) if arguments.layers else ()
+
+
+def run_key(name: str, workers: int, rate: str, arguments: argparse.Namespace) -> str:
+    """Returns the beginning of the keys of a contender's runs; the number of the run follows."""
+    layers = f"layers {arguments.layers} | " if arguments.layers else ""
+    return f"{name} | {workers} workers | {rate} | batch {arguments.batch} | {layers}run "
 
 
 def accuracy_key(name: str, workers: int, arguments: argparse.Namespace) -> str:
     """Returns the key under which the accuracies of a contender are stored."""
     workers = min(arguments.workers) if CONTENDERS[name].exact else workers
-    return f"{name} | {workers} workers | accuracy | batch {arguments.batch} | {arguments.epochs} epochs"
+    layers = f"layers {arguments.layers} | " if arguments.layers else ""
+    return f"{name} | {workers} workers | accuracy | batch {arguments.batch} | {layers}{arguments.epochs} epochs"
 
 
 def mean_of(result: dict[str, float], part: str, start: int, steps: int | None) -> float:
@@ -282,9 +300,7 @@ def measured_on(arguments: argparse.Namespace, results: Results, workers: int, r
     found = {}
     for name in CONTENDERS:
         runs = [
-            value
-            for key, value in results.known.items()
-            if key.startswith(f"{name} | {workers} workers | {rate} | batch {arguments.batch} | run ")
+            value for key, value in results.known.items() if key.startswith(run_key(name, workers, rate, arguments))
         ]
         if runs:
             found[name] = Measured(
@@ -346,6 +362,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, nargs="+", default=[2, 4])
     parser.add_argument("--rate", nargs="+", choices=tuple(RATES), default=list(RATES))
     parser.add_argument("--batch", type=int, default=256, help="global batch size of all workers")
+    parser.add_argument("--layers", type=int, nargs="+", help="widths of the hidden layers; 2048 and 2048 by default")
     parser.add_argument("--steps", type=int, default=30, help="number of timed steps in a run")
     parser.add_argument("--runs", type=int, default=3, help="number of runs of which the median is taken")
     parser.add_argument("--epochs", type=int, default=3, help="epochs of the training for accuracy; 0 for no training")

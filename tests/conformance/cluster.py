@@ -136,6 +136,8 @@ class ResidentCluster:
                 # Each process has few threads, since all processes share the cores.
                 "TF_NUM_INTRAOP_THREADS": "2",
             }
+            if self._flavour == "tfdist" and os.environ.get("TFDIST_CONFORMANCE_DEVICES") == "GPU":
+                del environment["CUDA_VISIBLE_DEVICES"]
             if len(tasks) > 1:
                 task = {"type": job, "index": index}
                 environment["TF_CONFIG"] = json.dumps({"cluster": jobs, "task": task})

@@ -30,6 +30,9 @@ from tests.conformance.case import (
 )
 from tests.matrix.rows import own_cases
 
+# Of each logical GPU. Several processes share a GPU.
+PART_MEGABYTES = 4096
+
 
 def stock_strategy(topology: Topology) -> Any:
     """Makes the strategy as a user of TensorFlow would. A worker or ps of a parameter-server cluster serves instead."""
@@ -83,6 +86,8 @@ def tfdist_strategy(topology: Topology) -> Any:
     # "native" makes it an error if the transport cannot be used, so that no cell passes through TensorFlow instead.
     transport = os.environ.get("TFDIST_CONFORMANCE_TRANSPORT")
     several = topology.strategy == "multi_worker_mirrored"
+    if os.environ.get("TFDIST_CONFORMANCE_DEVICES") == "GPU":
+        use_parts_of_a_gpu(topology.devices)
     takes_devices = topology.strategy in ("mirrored", "central_storage", "multi_worker_mirrored")
     return tfdist.create_strategy(
         topology.strategy,
@@ -90,6 +95,17 @@ def tfdist_strategy(topology: Topology) -> Any:
         all_reduce=tfdist.AllReduceOptions(transport=transport) if transport and several else None,
         startup_timeout_seconds=60 if topology.workers > 1 or topology.ps else None,
     )
+
+
+def use_parts_of_a_gpu(count: int) -> None:
+    """Splits the first GPU, and lets it compute in float32 as a CPU does, to which it is compared."""
+    import tensorflow as tf
+
+    gpu = tf.config.list_physical_devices("GPU")[0]
+    if count > 1:
+        part = tf.config.LogicalDeviceConfiguration(memory_limit=PART_MEGABYTES)
+        tf.config.set_logical_device_configuration(gpu, [part] * count)
+    tf.config.experimental.enable_tensor_float_32_execution(False)
 
 
 def healthy(strategy: Any) -> bool:

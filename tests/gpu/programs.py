@@ -112,12 +112,12 @@ def mixed_float16(kind: str, file: str) -> dict[str, Any]:
 
 
 def xla(kind: str, file: str) -> dict[str, Any]:
-    """XLA compiles the step of one device, and of two GPUs."""
+    """XLA compiles the step of one device, and is refused on two, where stock TensorFlow fails in the first step."""
     names = split(kind, 2)
     one = tfdist.create_strategy("one_device", devices=names[:1])
-    found = {"plain": _losses(one), "compiled": _losses(one, jit_compile=True)}
+    found: dict[str, Any] = {"plain": _losses(one), "compiled": _losses(one, jit_compile=True)}
     try:
-        found["two"] = _losses(tfdist.create_strategy("mirrored", devices=names), jit_compile=True)
+        _losses(tfdist.create_strategy("mirrored", devices=names), jit_compile=True)
     except ValueError as error:
         found["refused"] = str(error)
     return found

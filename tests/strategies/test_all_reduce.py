@@ -8,7 +8,12 @@ import tensorflow as tf
 from tfdist import AllReduceOptions, create_strategy
 from tfdist.allreduce.compression import COMPRESSIONS
 from tfdist.allreduce.options import ALGORITHMS
-from tfdist.strategies.all_reduce import communication_options, cross_device_ops, refuse_all_reduce
+from tfdist.strategies.all_reduce import (
+    automatic_algorithm,
+    communication_options,
+    cross_device_ops,
+    refuse_all_reduce,
+)
 
 IMPLEMENTATION = tf.distribute.experimental.CommunicationImplementation
 
@@ -61,6 +66,37 @@ def test_a_mirrored_strategy_gets_the_cross_device_ops_of_its_options(options, n
 def test_the_number_of_packs_reaches_tensorflow(algorithm):
     ops = cross_device_ops(AllReduceOptions(algorithm=algorithm, num_packs=7), num_gpus=2)
     assert ops._num_packs == 7
+
+
+@pytest.mark.parametrize(
+    ("strategy", "options", "devices", "gpus", "is_split", "chosen"),
+    [
+        ("mirrored", None, None, 2, False, "nccl"),
+        ("mirrored", AllReduceOptions(), 2, 2, False, "nccl"),
+        ("mirrored", None, ["GPU:0", "GPU:1"], 2, True, "ring"),
+        ("mirrored", None, ["GPU:0", "CPU:0"], 1, False, "reduction_to_one_device"),
+        ("mirrored", AllReduceOptions(transport="tensorflow"), ["CPU:0", "CPU:1"], 2, False, "ring"),
+        (
+            "multi_worker_mirrored",
+            None,
+            None,
+            1,
+            False,
+            "ring; algorithm='nccl' is faster for GPUs that only one worker uses",
+        ),
+        ("multi_worker_mirrored", AllReduceOptions(transport="tensorflow"), None, 0, False, "ring"),
+        ("multi_worker_mirrored", AllReduceOptions(algorithm="nccl"), None, 1, False, ""),
+    ],
+)
+def test_the_log_names_what_tensorflow_chooses(strategy, options, devices, gpus, is_split, chosen):
+    assert automatic_algorithm(strategy, options, devices=devices, gpus=gpus, is_split=is_split) == chosen
+
+
+@pytest.mark.parametrize("convert", [cross_device_ops, communication_options])
+def test_nccl_is_refused_on_a_gpu_that_is_split(convert):
+    message = "expected a GPU for each replica for all_reduce.algorithm='nccl', received a GPU that is split into"
+    with pytest.raises(ValueError, match=re.escape(message)):
+        convert(AllReduceOptions(algorithm="nccl"), num_gpus=2, is_split=True)
 
 
 @pytest.mark.parametrize("algorithm", ["hierarchical_copy", "reduction_to_one_device"])

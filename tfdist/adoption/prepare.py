@@ -22,7 +22,7 @@ from tfdist.keras_compat.parameter_server.variable_partitioner import check_vari
 from tfdist.keras_compat.version import keras_in_use
 from tfdist.strategies.all_reduce import communication_options, cross_device_ops
 from tfdist.strategies.cluster_resolver import cluster_resolver
-from tfdist.strategies.devices import count_gpus, grow_gpu_memory
+from tfdist.strategies.devices import count_gpus, grow_gpu_memory, has_split_gpus
 from tfdist.strategies.local import prepare_local
 from tfdist.strategies.mirrored import prepare_mirrored
 from tfdist.strategies.multi_worker_mirrored import check_workers, start_workers
@@ -100,7 +100,7 @@ def _mirrored(strategy: Any, stock: Callable, given: dict[str, Any], _: Adoption
     devices = given["devices"] or tf.config.list_physical_devices("GPU")
     num_gpus = sum("GPU" in str(getattr(device, "name", device)).upper() for device in devices)
     # Raises an error for an algorithm that these devices do not have.
-    cross_device_ops(all_reduce, num_gpus=num_gpus)
+    cross_device_ops(all_reduce, num_gpus=num_gpus, is_split=has_split_gpus())
     prepare_mirrored(_making(strategy, stock, given), all_reduce=all_reduce)
     return _surroundings()
 
@@ -115,7 +115,7 @@ def _multi_worker_mirrored(
     if resolver is None:
         given["cluster_resolver"] = cluster_resolver(cluster, num_gpus=num_gpus)
     all_reduce = options_of_communication(given["communication_options"])
-    given["communication_options"] = communication_options(all_reduce, num_gpus=num_gpus)
+    given["communication_options"] = communication_options(all_reduce, num_gpus=num_gpus, is_split=has_split_gpus())
     start_workers(
         _making(strategy, stock, given),
         cluster=cluster,

@@ -19,12 +19,13 @@ from tfdist.allreduce.streams import warn_unless_streams
 _WITHIN_A_PROCESS = ("hierarchical_copy", "reduction_to_one_device")
 
 
-def cross_device_ops(options: AllReduceOptions | None, *, num_gpus: int) -> Any:
+def cross_device_ops(options: AllReduceOptions | None, *, num_gpus: int, is_split: bool = False) -> Any:
     """Returns the tf.distribute.CrossDeviceOps of a mirrored strategy, or None for TensorFlow's own choice.
 
     Args:
         options: the options that the user asked for, or None.
         num_gpus: how many of the strategy's devices are GPUs.
+        is_split: whether the program has split a GPU into logical ones.
 
     Raises:
         ValueError: for an option that a mirrored strategy cannot honour.
@@ -46,6 +47,7 @@ def cross_device_ops(options: AllReduceOptions | None, *, num_gpus: int) -> Any:
                 "expected GPUs for all_reduce.algorithm='nccl', received a mirrored strategy on CPUs; "
                 "use 'auto', 'hierarchical_copy' or 'reduction_to_one_device'."
             )
+        _refuse_nccl_on_parts(is_split)
         return tf.distribute.NcclAllReduce(**packs)
     if options.algorithm == "hierarchical_copy":
         return tf.distribute.HierarchicalCopyAllReduce(**packs)
@@ -59,13 +61,14 @@ def cross_device_ops(options: AllReduceOptions | None, *, num_gpus: int) -> Any:
 
 
 def communication_options(
-    options: AllReduceOptions | None, *, num_gpus: int
+    options: AllReduceOptions | None, *, num_gpus: int, is_split: bool = False
 ) -> tf.distribute.experimental.CommunicationOptions:
     """Returns the CommunicationOptions of a multi-worker mirrored strategy.
 
     Args:
         options: the options that the user asked for, or None.
         num_gpus: how many GPUs this process has.
+        is_split: whether the program has split a GPU into logical ones.
 
     The result has no timeout, since TensorFlow would start a sleeping thread for every collective. SumDeadline applies
     the timeout instead.
@@ -84,6 +87,8 @@ def communication_options(
         raise ValueError(
             "expected GPUs for all_reduce.algorithm='nccl', received a worker without GPUs; use 'auto' or 'ring'."
         )
+    if options.algorithm == "nccl":
+        _refuse_nccl_on_parts(is_split)
     implementation = tf.distribute.experimental.CommunicationImplementation
     return tf.distribute.experimental.CommunicationOptions(
         bytes_per_pack=options.bytes_per_pack or 0,
@@ -132,48 +137,47 @@ def with_all_reduce(
 
 
 def automatic_algorithm(
-    options: AllReduceOptions | None, *, devices: int | Sequence[str] | None, num_gpus: int
-) -> str | None:
-    """Returns the algorithm that TensorFlow chooses in a mirrored strategy; None if the options name one.
+    strategy: str, options: AllReduceOptions | None, *, devices: int | Sequence[str] | None, gpus: int, is_split: bool
+) -> str:
+    """Returns what "auto" chooses, for the line of the log; "" if the options name an algorithm.
+
+    Across workers TensorFlow's runtime takes the ring for "auto", on GPUs too, and between logical GPUs as well.
 
     Args:
+        strategy: mirrored or multi_worker_mirrored.
         options: the options that the user asked for, or None.
         devices: the local devices that the user asked for.
-        num_gpus: how many GPUs this process has.
+        gpus: how many GPUs this process has.
+        is_split: whether the program has split a GPU into logical ones.
 
     Example:
         >>> from tfdist.strategies.all_reduce import automatic_algorithm
-        >>> automatic_algorithm(None, devices=2, num_gpus=0), automatic_algorithm(None, devices=["CPU:0"], num_gpus=1)
-        ('ring', 'ring')
+        >>> automatic_algorithm("mirrored", None, devices=2, gpus=2, is_split=False)
+        'nccl'
+        >>> automatic_algorithm("mirrored", None, devices=2, gpus=2, is_split=True)
+        'ring'
     """
     if options is not None and options.algorithm != "auto":
-        return None
+        return ""
+    kinds = {"GPU" if gpus else "CPU"}
     if devices is not None and not isinstance(devices, int):
-        num_gpus = sum("GPU" in name.upper() for name in devices)
-    return "nccl" if num_gpus else "ring"
+        kinds = {"GPU" if "GPU" in name.upper() else "CPU" for name in devices}
+    if kinds == {"CPU"}:
+        return _automatic_on_cpus(strategy, options)
+    if strategy == "multi_worker_mirrored":
+        return "ring; algorithm='nccl' is faster for GPUs that only one worker uses"
+    if len(kinds) > 1:
+        return "reduction_to_one_device"
+    return "ring" if is_split else "nccl"
 
 
-def described_by_transport(line: str, strategy: str, options: AllReduceOptions | None) -> str:
-    """Returns the line of the log about the all-reduce, with the transport that this process has.
-
-    Args:
-        line: "all-reduce: auto chose ring" or the like.
-        strategy: name of the strategy.
-        options: the options that the user asked for, or None.
-
-    Example:
-        >>> from tfdist.strategies.all_reduce import described_by_transport
-        >>> described_by_transport("all-reduce: auto chose ring", "mirrored", None)
-        'all-reduce: auto chose ring'
-    """
+def _automatic_on_cpus(strategy: str, options: AllReduceOptions | None) -> str:
     transport = options.transport if options else "auto"
-    if strategy not in ("mirrored", "multi_worker_mirrored") or not line.endswith("ring") or transport == "tensorflow":
-        return line
-    if strategy == "mirrored" and not is_installed():
-        return line
-    if transport == "native" or is_installed():
-        return f"{line.removesuffix('ring')}tfdist-native"
-    return f"{line} (tfdist-native is not installed)"
+    if transport == "native" or (transport == "auto" and is_installed()):
+        return "tfdist-native"
+    if transport == "tensorflow" or strategy == "mirrored":
+        return "ring"
+    return "ring (tfdist-native is not installed)"
 
 
 def refuse_all_reduce(strategy: str, options: AllReduceOptions | None) -> None:
@@ -182,6 +186,14 @@ def refuse_all_reduce(strategy: str, options: AllReduceOptions | None) -> None:
         raise ValueError(
             f"expected no all_reduce options for the strategy {strategy}, whose all-reduce cannot be configured, "
             f"received {options}."
+        )
+
+
+def _refuse_nccl_on_parts(is_split: bool) -> None:
+    if is_split:
+        raise ValueError(
+            "expected a GPU for each replica for all_reduce.algorithm='nccl', received a GPU that is split into "
+            "logical ones, which NCCL does not know; leave the algorithm out."
         )
 
 

@@ -16,9 +16,9 @@ from tfdist.cluster import ClusterConfig
 from tfdist.cluster.tpu import find_tpu
 from tfdist.keras_compat.layers.synchronized_by_default import synchronize_batch_normalization
 from tfdist.keras_compat.losses.rule import remember_loss_rule
-from tfdist.strategies.all_reduce import automatic_algorithm, described_by_transport, refuse_all_reduce
+from tfdist.strategies.all_reduce import automatic_algorithm, refuse_all_reduce
 from tfdist.strategies.central_storage import central_storage
-from tfdist.strategies.devices import count_gpus
+from tfdist.strategies.devices import count_gpus, has_split_gpus
 from tfdist.strategies.mirrored import mirrored
 from tfdist.strategies.multi_worker_mirrored import multi_worker_mirrored
 from tfdist.strategies.one_device import one_device
@@ -141,8 +141,6 @@ def create_strategy(
     check_loss_rule(loss)
     by_name = name != "auto"
     num_gpus = count_gpus()
-    algorithm = automatic_algorithm(all_reduce, devices=devices, num_gpus=num_gpus)
-    gradients = f"all-reduce: auto chose {algorithm}" if algorithm else ""
     if name == "auto":
         if cluster is None:
             cluster = ClusterConfig.detect(timeout_seconds=startup_timeout_seconds or 300.0)
@@ -154,10 +152,13 @@ def create_strategy(
             devices=devices,
         )
         name = choice.name
-        gradients = described_by_transport(gradients, name, all_reduce)
+    algorithm = ""
+    if name in _SUMMING:
+        algorithm = automatic_algorithm(name, all_reduce, devices=devices, gpus=num_gpus, is_split=has_split_gpus())
+    if not by_name:
         # One line, before anything can wait for another worker.
-        words = [f"strategy {name}: {choice.reason}", gradients if name in _SUMMING else ""]
-        get_logger().info("%s", "; ".join(filter(None, words)))
+        gradients = f"; all-reduce: auto chose {algorithm}" if algorithm else ""
+        get_logger().info("strategy %s: %s%s", name, choice.reason, gradients)
     options: dict[str, tuple[object, tuple[str, ...]]] = {
         "devices": (devices, ("one_device", "mirrored", "central_storage", "multi_worker_mirrored")),
         "tpu": (tpu, ("tpu",)),
@@ -193,9 +194,8 @@ def create_strategy(
             strategy = parameter_server(
                 cluster=cluster, variable_partitioner=variable_partitioner, staleness=staleness, **timeout
             )
-    gradients = described_by_transport(gradients, name, all_reduce) if by_name else gradients
-    if by_name and name in _SUMMING and gradients and strategy.num_replicas_in_sync > 1:
-        get_logger().info("%s", gradients)
+    if by_name and algorithm and strategy.num_replicas_in_sync > 1:
+        get_logger().info("all-reduce: auto chose %s", algorithm)
     if sync_batch_norm:
         synchronize_batch_normalization(strategy)
     return remember_loss_rule(strategy, loss)

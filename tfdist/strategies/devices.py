@@ -34,6 +34,11 @@ def count_gpus() -> int:
     return sum(len(tf.config.get_logical_device_configuration(gpu) or [gpu]) for gpu in gpus)
 
 
+def has_split_gpus() -> bool:
+    """Returns whether the program has split a GPU into logical ones, without starting TensorFlow."""
+    return count_gpus() > len(tf.config.list_physical_devices("GPU"))
+
+
 def choose_devices(devices: int | Sequence[str] | None) -> list[str]:
     """Returns the names of the local devices to train on, and makes logical CPUs if they are asked for.
 

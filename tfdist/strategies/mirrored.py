@@ -10,7 +10,7 @@ from tfdist.allreduce import AllReduceOptions
 from tfdist.keras_compat.registry import apply_mends, prepare_keras
 from tfdist.keras_compat.version import keras_in_use
 from tfdist.strategies.all_reduce import cross_device_ops, with_all_reduce
-from tfdist.strategies.devices import choose_devices, grow_gpu_memory
+from tfdist.strategies.devices import choose_devices, grow_gpu_memory, has_split_gpus
 from tfdist.strategies.own import making_strategy
 
 
@@ -36,7 +36,7 @@ def mirrored(
     grow_gpu_memory()
     names = choose_devices(devices)
     num_gpus = sum(name.startswith("GPU") for name in names)
-    ops = cross_device_ops(all_reduce, num_gpus=num_gpus)
+    ops = cross_device_ops(all_reduce, num_gpus=num_gpus, is_split=has_split_gpus())
     return prepare_mirrored(lambda: tf.distribute.MirroredStrategy(names, cross_device_ops=ops), all_reduce=all_reduce)
 
 

@@ -18,7 +18,7 @@ from tfdist.keras_compat.registry import apply_mends, prepare_keras
 from tfdist.keras_compat.version import keras_in_use
 from tfdist.strategies.all_reduce import communication_options, with_all_reduce
 from tfdist.strategies.cluster_resolver import cluster_resolver
-from tfdist.strategies.devices import choose_devices, grow_gpu_memory
+from tfdist.strategies.devices import choose_devices, grow_gpu_memory, has_split_gpus
 from tfdist.strategies.first_touch import explain_late_start
 from tfdist.strategies.own import making_strategy
 from tfdist.strategies.start_deadline import start_deadline, time_to_start
@@ -64,7 +64,7 @@ def multi_worker_mirrored(
     grow_gpu_memory()
     names = _worker_devices(devices)
     num_gpus = len(tf.config.list_physical_devices("GPU"))
-    options = communication_options(all_reduce, num_gpus=num_gpus)
+    options = communication_options(all_reduce, num_gpus=num_gpus, is_split=has_split_gpus())
     resolver = cluster_resolver(cluster, num_gpus=num_gpus)
 
     def make() -> tf.distribute.Strategy:

@@ -134,8 +134,8 @@ CONTENDERS = {
 def one_thread() -> dict[str, str]:
     """Returns the environment variables of a program that computes with one thread on a CPU.
 
-    TensorFlow multiplies with oneDNN, as torch does. By default it uses oneDNN only on CPUs with AVX-512; on others its
-    own kernels take up to four times as long, so that the table would compare kernels and not communication.
+    TensorFlow multiplies with oneDNN. By default it does so only on CPUs with certain AVX-512 instructions; on others
+    its own kernels can take much longer, so that the table would compare kernels and not communication.
     """
     return {
         "TF_ENABLE_ONEDNN_OPTS": "1",
@@ -243,17 +243,20 @@ def layer_options(arguments: argparse.Namespace) -> tuple[str, ...]:
     return ("--layers", *map(str, arguments.layers)) if arguments.layers else ()
 
 
+def model_key(arguments: argparse.Namespace) -> str:
+    """Returns the part of a key that names the batch, and layers other than the usual ones."""
+    return f"batch {arguments.batch}" + (f" | layers {arguments.layers}" if arguments.layers else "")
+
+
 def run_key(name: str, workers: int, rate: str, arguments: argparse.Namespace) -> str:
     """Returns the beginning of the keys of a contender's runs; the number of the run follows."""
-    layers = f"layers {arguments.layers} | " if arguments.layers else ""
-    return f"{name} | {workers} workers | {rate} | batch {arguments.batch} | {layers}run "
+    return f"{name} | {workers} workers | {rate} | {model_key(arguments)} | run "
 
 
 def accuracy_key(name: str, workers: int, arguments: argparse.Namespace) -> str:
     """Returns the key under which the accuracies of a contender are stored."""
     workers = min(arguments.workers) if CONTENDERS[name].exact else workers
-    layers = f"layers {arguments.layers} | " if arguments.layers else ""
-    return f"{name} | {workers} workers | accuracy | batch {arguments.batch} | {layers}{arguments.epochs} epochs"
+    return f"{name} | {workers} workers | accuracy | {model_key(arguments)} | {arguments.epochs} epochs"
 
 
 def mean_of(result: dict[str, float], part: str, start: int, steps: int | None) -> float:

@@ -85,6 +85,16 @@ UNORDERED = Topology(name="ParameterServer 2", strategy="parameter_server", work
 ONE_DEVICE = Topology(name="one device", strategy="")
 
 
+def trains_on_a_gpu() -> bool:
+    """Returns whether TFDIST_CONFORMANCE_DEVICES asks for a GPU. The oracle computes on a CPU."""
+    kind = os.environ.get("TFDIST_CONFORMANCE_DEVICES", "CPU")
+    if kind not in ("CPU", "GPU"):
+        raise ValueError(
+            f"expected TFDIST_CONFORMANCE_DEVICES to be CPU or GPU, received {kind!r}; leave it out for CPU."
+        )
+    return kind == "GPU"
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Case:
     """A row of the table.

@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tests.conformance.case import Case, Topology
+from tests.conformance.case import Case, Topology, trains_on_a_gpu
 from tests.processes import ROOT
 from tests.warm.client import WarmPopen
 
@@ -136,7 +136,7 @@ class ResidentCluster:
                 # Each process has few threads, since all processes share the cores.
                 "TF_NUM_INTRAOP_THREADS": "2",
             }
-            if self._flavour == "tfdist" and os.environ.get("TFDIST_CONFORMANCE_DEVICES") == "GPU":
+            if self._flavour == "tfdist" and trains_on_a_gpu():
                 del environment["CUDA_VISIBLE_DEVICES"]
             if len(tasks) > 1:
                 task = {"type": job, "index": index}

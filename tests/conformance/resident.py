@@ -27,6 +27,7 @@ from tests.conformance.case import (
     all_cases,
     distributed_cases,
     float32_cases,
+    trains_on_a_gpu,
 )
 from tests.matrix.rows import own_cases
 
@@ -86,7 +87,7 @@ def tfdist_strategy(topology: Topology) -> Any:
     # "native" makes it an error if the transport cannot be used, so that no cell passes through TensorFlow instead.
     transport = os.environ.get("TFDIST_CONFORMANCE_TRANSPORT")
     several = topology.strategy == "multi_worker_mirrored"
-    if os.environ.get("TFDIST_CONFORMANCE_DEVICES") == "GPU":
+    if trains_on_a_gpu():
         use_parts_of_a_gpu(topology.devices)
     takes_devices = topology.strategy in ("mirrored", "central_storage", "multi_worker_mirrored")
     return tfdist.create_strategy(
@@ -101,7 +102,10 @@ def use_parts_of_a_gpu(count: int) -> None:
     """Splits the first GPU, and lets it compute in float32 as a CPU does, to which it is compared."""
     import tensorflow as tf
 
-    gpu = tf.config.list_physical_devices("GPU")[0]
+    gpus = tf.config.list_physical_devices("GPU")
+    if not gpus:
+        raise ValueError("expected a GPU for TFDIST_CONFORMANCE_DEVICES=GPU, received none; leave the variable out.")
+    gpu = gpus[0]
     if count > 1:
         part = tf.config.LogicalDeviceConfiguration(memory_limit=PART_MEGABYTES)
         tf.config.set_logical_device_configuration(gpu, [part] * count)

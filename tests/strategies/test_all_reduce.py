@@ -82,7 +82,7 @@ def test_the_number_of_packs_reaches_tensorflow(algorithm):
             None,
             1,
             False,
-            "ring; algorithm='nccl' is faster for GPUs that only one worker uses",
+            "ring; algorithm='nccl' asks for NCCL, if no two workers share a GPU",
         ),
         ("multi_worker_mirrored", AllReduceOptions(transport="tensorflow"), None, 0, False, "ring"),
         ("multi_worker_mirrored", AllReduceOptions(algorithm="nccl"), None, 1, False, ""),

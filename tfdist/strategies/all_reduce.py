@@ -165,7 +165,7 @@ def automatic_algorithm(
     if kinds == {"CPU"}:
         return _automatic_on_cpus(strategy, options)
     if strategy == "multi_worker_mirrored":
-        return "ring; algorithm='nccl' is faster for GPUs that only one worker uses"
+        return "ring; algorithm='nccl' asks for NCCL, if no two workers share a GPU"
     if len(kinds) > 1:
         return "reduction_to_one_device"
     return "ring" if is_split else "nccl"

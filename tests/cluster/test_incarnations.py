@@ -10,6 +10,7 @@ import pytest
 from tfdist.cluster import ClusterConfig, PeerTimeoutError, PortInUseError, peer_startup
 from tfdist.cluster.greeting import Greeting, own_incarnation
 from tfdist.cluster.peer_startup import wait_for_peers
+from tfdist.cluster.probe import REFUSED
 
 from .conftest import DEADLINE
 
@@ -92,12 +93,14 @@ def test_a_task_of_another_launch_is_not_the_peer_and_is_named_in_the_reports_an
 def test_the_server_of_a_task_of_another_launch_is_not_the_peer(held_ports, wait_as, server, monkeypatch):
     ports = held_ports(2)
     other = wait_as(ports, 1, "b.0", timeout_seconds=1.5)
-    mine = wait_as(ports, 0, "a.0", timeout_seconds=3.0)
+    mine = wait_as(ports, 0, "a.0", timeout_seconds=6.0)
     with pytest.raises(PeerTimeoutError):
         other.result(DEADLINE)
     assert any("another launch" in line for line in mine.lines)
+    # For a moment nobody listens there, as between a task's own listener and its server.
+    until(lambda: REFUSED in mine.lines[-1])
     server(ports[1])
-    with pytest.raises(PeerTimeoutError, match=r"did not answer in 3 s \(a task of another launch answers there"):
+    with pytest.raises(PeerTimeoutError, match=r"did not answer in 6 s \(a task of another launch answers there"):
         mine.result(DEADLINE)
 
 

@@ -96,23 +96,24 @@ class BackgroundProbes:
 
     def _probe(self, peer: Task) -> None:
         pause = _FIRST_PAUSE_SECONDS
-        foreign = False
+        # Why the task that answered last is not the peer; None if no task of another incarnation has answered.
+        foreign: str | None = None
         while (remaining := self._deadline - time.monotonic()) > 0:
             allowed = min(_ATTEMPT_SECONDS, remaining)
             answer = probe(peer.address, timeout_seconds=allowed)
             reason = answer.reason
             if answer.task_name is not None:
-                foreign = is_foreign(self._incarnation, answer.incarnation)
+                foreign = None
                 if is_replaced(self._incarnation, answer.incarnation):
                     self.replaced_by = Greeting(answer.task_name, incarnation=answer.incarnation)
-                if foreign:
-                    reason = foreign_reason(self._incarnation, answer.incarnation, answer.task_name)
+                if is_foreign(self._incarnation, answer.incarnation):
+                    reason = foreign = foreign_reason(self._incarnation, answer.incarnation, answer.task_name)
                 elif not same_task(answer.task_name, peer.name):
                     reason = another_task(answer.task_name)
-            elif answer.serves and foreign:
+            elif answer.serves and foreign is not None:
                 # A task of another incarnation waited there, and may have started TensorFlow's server meanwhile. The
-                # peer itself says its incarnation before it starts its server.
-                reason = self._reasons[peer]
+                # peer itself says its incarnation before it starts its server. Between the two, nothing answered.
+                reason = foreign
             # If the deadline cut the attempt short, "no reply" says less than the reason of the previous attempt.
             cut_short = reason in (NO_REPLY, SILENT) and allowed < _ATTEMPT_SECONDS
             # A process with a wrong index that has ended since explains more than the refusal that it leaves behind.

@@ -69,6 +69,7 @@ def test_a_block_that_nobody_can_follow_is_an_error() -> None:
         actions("Look at this:\n\n```python\nprint()\n```\n")
 
 
+@pytest.mark.full
 def test_the_tutorial_comes_to_its_end_where_tfdist_is_installed(tmp_path: Path) -> None:
     follow(after(actions((ROOT / "docs" / "tutorial.md").read_text()), "python plain.py"), tmp_path)
 

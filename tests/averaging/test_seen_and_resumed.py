@@ -81,9 +81,8 @@ FULL = pytest.mark.full
 @pytest.mark.parametrize(
     "rule",
     [
-        *(pytest.param(rule, marks=FULL) for rule in ("average", "nesterov", "overlap")),
+        *(pytest.param(rule, marks=FULL) for rule in ("average", "nesterov", "overlap", "overlap, compressed")),
         "elastic",
-        "overlap, compressed",
     ],
 )
 def test_reading_does_not_change_the_training(strategy: Any, rule: str) -> None:

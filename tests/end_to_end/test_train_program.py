@@ -60,6 +60,7 @@ def test_digits_are_learned_and_the_saved_model_is_the_one_that_was_evaluated(st
     assert f"accuracy {accuracy:.4f}, iterations {steps}" in loaded.text
 
 
+@pytest.mark.full
 def test_only_the_chief_shows_progress(tmp_path: Path) -> None:
     flags = ["--epochs=2", f"--data_dir={tmp_path}/data"]
     ended = launch("--workers", "2", "-m", "tfdist.train", *flags, cwd=tmp_path, deadline_seconds=120)
@@ -98,7 +99,7 @@ def test_an_evaluator_evaluates_the_final_model(tmp_path: Path) -> None:
     "flags",
     [
         ["--model=mlp", "--optimizer=sgd", "--learning_rate=0.05", "--precision=mixed_bfloat16"],
-        ["--sync_batch_norm", "--strategy=mirrored", "--devices=2"],
+        pytest.param(["--sync_batch_norm", "--strategy=mirrored", "--devices=2"], marks=pytest.mark.full),
         pytest.param(
             ["--data=synthetic", "--image_shape=32,32,3", "--num_classes=4", "--model=resnet50", "--steps_per_epoch=2"],
             marks=pytest.mark.full,
@@ -120,6 +121,7 @@ def model(*, image_shape, num_classes):
 """
 
 
+@pytest.mark.full
 def test_a_model_of_the_user_that_is_built_without_an_input_layer_trains(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(MODEL_WITHOUT_INPUT)
     flags = ["--model=mine:model", "--optimizer=lamb", "--epochs=2", f"--data_dir={tmp_path}/data"]
@@ -128,6 +130,7 @@ def test_a_model_of_the_user_that_is_built_without_an_input_layer_trains(tmp_pat
     assert "accuracy" in ended.text
 
 
+@pytest.mark.full
 def test_two_workers_with_compressed_gradients_end_with_the_same_weights(tmp_path: Path) -> None:
     flags = ["--model=mlp", "--epochs=1", "--compression=topk:0.05", "--backward_passes_per_step=2"]
     ended = launch(

@@ -78,7 +78,17 @@ def commands(program: str) -> list[str]:
 
 ALL = [(program, command) for program in PROGRAMS for command in commands(program)]
 # Other tests train with these features in the same way.
-IN_FULL = ("lookup_layers.py", "own_flags.py", "sample_weights.py", "text_masking.py")
+IN_FULL = (
+    "compression.py",
+    "custom_train_step.py",
+    "lamb_recipe.py",
+    "lookup_layers.py",
+    "own_flags.py",
+    "own_model.py",
+    "sample_weights.py",
+    "text_masking.py",
+    "tf_data.py",
+)
 MARKED = [
     pytest.param(
         program,

@@ -11,13 +11,11 @@ from nbclient.exceptions import CellExecutionError, CellTimeoutError
 from tests.notebooks.execution import NAMES, Shown, execute, from_file
 from tests.notebooks.results import RESULTS
 
-# CI runs the others; these take the most time, and most of what they show has tests of its own.
-IN_FULL = ("04_large_batches", "05_slow_network", "06_survive")
+# CI runs these; most of what the others show has tests of its own.
+CORE = ("01_first_distributed_model", "03_input_from_files")
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.full if name in IN_FULL else ()) for name in NAMES]
-)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=() if name in CORE else pytest.mark.full) for name in NAMES])
 def test_a_notebook_runs_and_shows_its_results(name: str, tmp_path: Path) -> None:
     notebook = from_file(name)
     for cell in notebook.cells:

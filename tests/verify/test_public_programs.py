@@ -27,7 +27,7 @@ def test_a_program_is_equal_on_replicas_and_workers(name: str) -> None:
     assert causes <= ({"rounding"} if name in ROUNDED else set())
 
 
-@pytest.mark.parametrize("name", ["gan_on_batch", "strategy_run_loop"])
+@pytest.mark.parametrize("name", ["gan_on_batch", pytest.param("strategy_run_loop", marks=pytest.mark.full)])
 def test_a_program_without_fit_is_recorded(name: str) -> None:
     result = verified(name, workers=0)
     assert result.is_equal and result.steps >= 5

@@ -72,6 +72,7 @@ def test_shared_memory_that_is_full_keeps_the_snapshots_before(tmp_path, monkeyp
     assert found == expected
 
 
+@pytest.mark.full
 def test_a_second_fit_has_snapshots_of_its_own(strategy, tmp_path):
     def two_fits(interruption: dict[str, int] | None, *, auto: bool) -> dict[str, Any]:
         def callbacks() -> list[Any]:

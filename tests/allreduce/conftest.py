@@ -34,7 +34,7 @@ def found_under(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[
     def found(strategy: str, program: str) -> Found:
         if strategy not in folders:
             folders[strategy] = tmp_path_factory.mktemp(strategy)
-            launch = [*WARM_LAUNCH, "--workers", "2", "--timeout-seconds", "100"]
+            launch = [*WARM_LAUNCH, "--workers", "2", "--timeout-seconds", "280"]
             command = ["-m", "tests.allreduce.programs", strategy, str(folders[strategy]), *PROGRAMS[strategy]]
             ended = children.start_command(*(launch if strategy == "multi_worker_mirrored" else ()), *command).end()
             assert ended.code == 0, ended.err

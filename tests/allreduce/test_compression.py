@@ -192,7 +192,7 @@ def test_two_workers_send_what_two_replicas_send_and_repeat_it(steps, children, 
     (tmp_path / "program.py").write_text(PROGRAM)
     for number in range(2):
         logs = tmp_path / f"logs{number}"
-        command = [*WARM_LAUNCH, "--workers", "2", "--timeout-seconds", "100", "--log-dir", str(logs)]
+        command = [*WARM_LAUNCH, "--workers", "2", "--timeout-seconds", "280", "--log-dir", str(logs)]
         finished = children.start_command(
             *command, str(tmp_path / "program.py"), "multi_worker_mirrored", "0", ""
         ).end()

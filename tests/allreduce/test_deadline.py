@@ -13,7 +13,7 @@ from tests.processes import WARM_LAUNCH
 
 def run(children, folder, *arguments, workers):
     """Returns what a worker of a job has found, one worker of which stops taking part and stays alive."""
-    launch = [*WARM_LAUNCH, "--workers", str(workers), "--timeout-seconds", "100"]
+    launch = [*WARM_LAUNCH, "--workers", str(workers), "--timeout-seconds", "280"]
     ended = children.start_command(*launch, "-m", "tests.allreduce.programs.deadline", str(folder), *arguments).end()
     return {**json.loads((folder / "found.json").read_text()), "output": ended.out}
 

@@ -139,7 +139,7 @@ def test_two_replicas_normalize_as_one_device(name, folder, children):
 
 
 def test_two_workers_normalize_as_one_device(folder, children, tmp_path):
-    command = [*WARM_LAUNCH, "--workers", "2", "--timeout-seconds", "100", "--log-dir", str(tmp_path)]
+    command = [*WARM_LAUNCH, "--workers", "2", "--timeout-seconds", "280", "--log-dir", str(tmp_path)]
     finished = children.start_command(
         *command, str(folder / "program.py"), "multi_worker_mirrored", "0", str(folder)
     ).end()

@@ -67,7 +67,7 @@ def on_two_replicas(children: Children, program: str, folder: Path, *, workers: 
         ended = children.start_command(str(file), "mirrored", "2", str(folder)).end()
         logs = [ended.out]
     else:
-        launch = [*WARM_LAUNCH, "--workers", "2", "--timeout-seconds", "100"]
+        launch = [*WARM_LAUNCH, "--workers", "2", "--timeout-seconds", "280"]
         command = [*launch, "--log-dir", str(folder / "logs"), str(file), "multi_worker_mirrored", "0", str(folder)]
         ended = children.start_command(*command).end()
         logs = [path.read_text() for path in sorted((folder / "logs").glob("*worker*"))]

@@ -72,14 +72,14 @@ def test_two_replicas_make_the_steps_of_one_device(name, expected, children):
 
 def test_two_workers_make_the_steps_of_one_device(expected, children, tmp_path):
     (tmp_path / "program.py").write_text(PROGRAM)
-    command = [*WARM_LAUNCH, "--workers", "2", "--timeout-seconds", "100", str(tmp_path / "program.py")]
+    command = [*WARM_LAUNCH, "--workers", "2", "--timeout-seconds", "280", str(tmp_path / "program.py")]
     compare(weights(children.start_command(*command, "multi_worker_mirrored", "0").end()), expected, times=2)
 
 
 def test_a_parameter_server_makes_the_steps_of_one_device(expected, children, tmp_path):
     """With one worker, the steps of a parameter server have a fixed order."""
     (tmp_path / "program.py").write_text(PROGRAM)
-    command = [*WARM_LAUNCH, "--workers", "1", "--ps", "1", "--timeout-seconds", "100"]
+    command = [*WARM_LAUNCH, "--workers", "1", "--ps", "1", "--timeout-seconds", "280"]
     compare(
         weights(children.start_command(*command, str(tmp_path / "program.py"), "parameter_server", "0").end()), expected
     )

@@ -47,7 +47,8 @@ def test_sums_of_every_dtype_are_right_at_every_address(sanitizer, inputs):
 
 @pytest.mark.parametrize("channel", ["shared memory", "tcp", "hosts"])
 @pytest.mark.parametrize(
-    ("sanitizer", "number"), [("", 10), pytest.param("", 200, marks=FULL), pytest.param("address", 200, marks=FULL)]
+    ("sanitizer", "number"),
+    [("", 10), *(pytest.param(sanitizer, 200, marks=FULL) for sanitizer in ("", "address", "thread"))],
 )
 def test_a_killed_rank_is_named_by_all_others(sanitizer, number, channel):
     words = ["kill", str(number), "4", "2", channel]

@@ -108,7 +108,7 @@ def test_what_is_seen_after_fit_is_the_average_and_training_goes_on_with_the_own
     shares = [3 / 6, 3 / 6]
     for number, variable in enumerate(in_two.optimizer._tfdist_hook.meeting.weights):
         mean = sum(share * value for share, value in zip(shares, values[2 * number : 2 * number + 2], strict=True))
-        np.testing.assert_allclose(variable.numpy(), mean, rtol=0, atol=2e-2)
+        np.testing.assert_allclose(variable.numpy(), mean, rtol=0, atol=1e-6)
     fit(in_two, shuffle=False, epochs=1)
     for one, other in zip(own(in_one), own(in_two), strict=True):
         np.testing.assert_array_equal(one, other)

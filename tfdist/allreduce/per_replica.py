@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -55,6 +55,15 @@ class PerReplica(Trackable):
     def local_values(self) -> list[tf.Tensor]:
         """Returns the values of this process's replicas; called outside of replicas."""
         return [value.read_value() for value in self._strategy.experimental_local_results(self._variable)]
+
+    def assign_local(self, values: Sequence[Any]) -> None:
+        """Sets the values of this process's replicas; called outside of replicas.
+
+        Args:
+            values: a value for each of these replicas.
+        """
+        for one, value in zip(self._strategy.experimental_local_results(self._variable), values, strict=True):
+            one.assign(value)
 
     def call_before_reading(self, function: Callable[[], None]) -> None:
         """Lets `values`, and so a checkpoint, call a function first.

@@ -180,6 +180,12 @@ class MixedEstimates(Gossip):
         received = receive(strategy, messages, self._offsets)
         self.assign(strategy, each_replica(self._mix, args=(differences, received)))
 
+    def restart(self, rows: PerReplica, are_set: Sequence[bool]) -> None:
+        """See Meeting: the estimates begin again with the weights of the next step."""
+        super().restart(rows, are_set)
+        if self._offsets:
+            self._begun_for.assign(0)
+
     def _begin(self) -> None:
         """Begins the estimates with the weights, which all replicas have in common; called in replica context."""
         for estimates in (self._own, *self._peers):

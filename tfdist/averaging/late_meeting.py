@@ -83,6 +83,11 @@ class LateMeeting(Meeting):
             # Not called as a function: TensorFlow would warn that each meeting traces it anew.
             tf.function(lambda: strategy.run(of_replica), autograph=False).get_concrete_function()()
 
+    def restart(self, rows: PerReplica, are_set: Sequence[bool]) -> None:
+        """See Meeting: what the last meeting would have changed is left out."""
+        super().restart(rows, are_set)
+        self._stage.assign_local([tf.constant(_NONE, tf.int64)] * len(self._stage.local_values()))
+
     def share(self, rows: PerReplica) -> tf.Tensor:
         """See Meeting; right after a meeting it is the share that the replica has had in it."""
         total: Any = tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, rows.read())

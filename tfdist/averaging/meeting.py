@@ -169,7 +169,39 @@ class Meeting(tf.__internal__.tracking.AutoTrackable):
             weights: list[Any] = [anchor.read() for anchor in self._anchors]
             others = [times(tf.identity(variable), weight) for variable in self.others]
             return [*weights, *sum_gradients(others)] if others else weights
-        return list(sum_gradients([times(tf.identity(one), weight) for one in [*self.weights, *self.others]]))
+        return self._combined(weight)
+
+    def of_first_replica(self) -> list[tf.Tensor]:
+        """Returns the first replica's values of the weights and the others; called in replica context."""
+        is_first = tf.equal(tf.distribute.get_replica_context().replica_id_in_sync_group, 0)
+        return self._combined(tf.cast(is_first, tf.float64))
+
+    def _combined(self, weight: tf.Tensor) -> list[Any]:
+        values = [tf.identity(one) for one in [*self.weights, *self.others]]
+        # Not a product, because a replica that does not count may have infinite values.
+        return list(sum_gradients([tf.where(weight > 0, times(one, weight), tf.zeros_like(one)) for one in values]))
+
+    def restart(self, rows: PerReplica, are_set: Sequence[bool]) -> None:
+        """Lets a round begin with the weights that a program has given to all replicas; called outside of functions.
+
+        Args:
+            rows: what each replica has trained on since the last meeting; it is set to 0.
+            are_set: whether the program has set each weight. Every worker passes the same.
+        """
+        if self._is_anchored:
+            for anchor, variable, is_set in zip(self._anchors, self.weights, are_set, strict=True):
+                if is_set:
+                    anchor.assign_local([one.read_value() for one in components(variable)])
+        # What error feedback has kept back is a part of changes of other weights.
+        for place, residual in self.path.residuals().items():
+            if are_set[place]:
+                residual.assign_local([tf.zeros_like(one) for one in residual.local_values()])
+        rows.assign_local([tf.zeros_like(one) for one in rows.local_values()])
+
+
+def components(variable: Any) -> tuple[Any, ...]:
+    """Returns the variables that a variable has on the replicas of this process."""
+    return tuple(variable.values) if isinstance(variable, tf.distribute.DistributedValues) else (variable,)
 
 
 def share_of_replica(rows: tf.Tensor) -> tf.Tensor:

@@ -3,19 +3,39 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from tfdist.allreduce.per_replica import PerReplica
-from tfdist.averaging.meeting import Meeting
+from tfdist.averaging.meeting import Meeting, components
+
+
+_Values = list[list[tf.Tensor]]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Shown:
+    """What is remembered while the seen values are shown: the values of each variable on each replica of this process.
+
+    Attributes:
+        own: the values with which the replicas go on.
+        seen: the values that are shown.
+        step: the number of steps when they were shown.
+    """
+
+    own: _Values
+    seen: _Values
+    step: int
 
 
 class SeenValues:
     """Changes the variables of a model between the values of the replicas and those that everybody sees.
 
-    Every worker has to take part.
+    Every worker has to take part. What a program assigns while the seen values are shown, as set_weights, load_weights
+    and EarlyStopping do, stays on all replicas, and the meetings begin anew with it.
 
     Args:
         strategy: the strategy of the model.
@@ -36,15 +56,15 @@ class SeenValues:
     ) -> None:
         self._strategy, self._meeting, self._rows = strategy, meeting, rows
         self._seen, self._position = seen, position
-        # The values of each variable on each replica of this process, while the seen values are shown.
-        self._own: list[list[tf.Tensor]] | None = None
-        self._shown_at = -1
+        self._shown: _Shown | None = None
+        # After which step a program has set variables, and which ones, so that no mean of equal values rounds them.
+        self._set_at: tuple[int, list[bool]] = (-1, [])
         self._functions: dict[int, Any] = {}
 
     @contextlib.contextmanager
     def shown(self) -> Iterator[None]:
         """Shows the seen values in a context; within another such context it does nothing."""
-        if self._own is not None or not tf.executing_eagerly():
+        if self._shown is not None or not tf.executing_eagerly():
             yield
             return
         self.show()
@@ -58,54 +78,68 @@ class SeenValues:
         """Gives each replica its own values in a context, in which they can be saved."""
         if tf.executing_eagerly():
             self._meeting.settle(self._strategy)
-        if self._own is None or not tf.executing_eagerly():
+        if self._shown is None or not tf.executing_eagerly():
             yield
             return
-        seen = [[tf.identity(one) for one in _components(variable)] for variable in self._variables()]
-        own, at = self._own, self._shown_at
+        seen, step = self._values(), self._shown.step
         self.hide()
+        own = self._values()
         try:
             yield
         finally:
-            self._assign(seen)
-            self._own, self._shown_at = own, at
+            # If a snapshot has been restored in the context, its values stay.
+            if self._position()[0] == step and not any(map(_differ, self._values(), own)):
+                self._shown = _Shown(own=own, seen=seen, step=step)
+                self._assign(seen)
 
     def show(self) -> None:
         """Shows the seen values until `hide` is called."""
-        if self._own is not None:
+        if self._shown is not None:
             return
-        self._shown_at, since = self._position()
-        variables = self._variables()
-        if since == 0 and not self._meeting.keeps_apart:
-            # The replicas have just met.
-            self._own = []
-            return
-        self._own = [[tf.identity(one) for one in _components(variable)] for variable in variables]
-        found = [self._strategy.experimental_local_results(value) for value in self._compute(len(variables))]
-        self._assign(found)
+        step, since = self._position()
+        own = self._values()
+        seen = own
+        # Otherwise the replicas have just met.
+        if since > 0 or self._meeting.keeps_apart:
+            found = self._compute(len(own))
+            seen = [list(self._strategy.experimental_local_results(value)) for value in found]
+            if self._set_at[0] == step:
+                pairs = zip(own, seen, self._set_at[1], strict=True)
+                seen = [value if is_set else mean for value, mean, is_set in pairs]
+            self._assign(seen)
+        self._shown = _Shown(own=own, seen=seen, step=step)
 
     def hide(self) -> None:
         """Gives each replica its own values back, unless training has gone on with the seen values."""
-        own, self._own = self._own, None
-        if own and self._position()[0] == self._shown_at:
-            self._assign(own)
+        shown, self._shown = self._shown, None
+        if shown is None or self._position()[0] != shown.step:
+            return
+        are_set = [_differ(now, seen) for now, seen in zip(self._values(), shown.seen, strict=True)]
+        if shown.own is not shown.seen:
+            self._assign([None if is_set else own for own, is_set in zip(shown.own, are_set, strict=True)])
+        weights = len(self._meeting.weights)
+        before = self._set_at[1] if self._set_at[0] == shown.step else [False] * len(are_set)
+        self._set_at = shown.step, [one or other for one, other in zip(are_set, before, strict=True)]
+        if any(are_set[:weights]):
+            self._meeting.settle(self._strategy)
+            self._meeting.restart(self._rows, are_set[:weights])
 
     def _variables(self) -> list[tf.Variable]:
         return [*self._meeting.weights, *self._meeting.others]
 
-    def _assign(self, values: Any) -> None:
+    def _values(self) -> _Values:
+        return [[tf.identity(one) for one in components(variable)] for variable in self._variables()]
+
+    def _assign(self, values: Sequence[Sequence[tf.Tensor] | None]) -> None:
         for variable, found in zip(self._variables(), values, strict=True):
-            for component, value in zip(_components(variable), found, strict=True):
+            for component, value in zip(components(variable), found, strict=True) if found is not None else ():
                 component.assign(value)
 
     def _compute(self, variables: int) -> Any:
         def of_replica() -> list[tf.Tensor]:
             if self._seen == "average":
-                weight = self._meeting.share(self._rows)
-            else:
-                first = tf.equal(tf.distribute.get_replica_context().replica_id_in_sync_group, 0)
-                weight = tf.cast(first, tf.float64)
-            return self._meeting.seen(weight)
+                return self._meeting.seen(self._meeting.share(self._rows))
+            return self._meeting.of_first_replica()
 
         if variables not in self._functions:
             with self._strategy.scope():
@@ -115,5 +149,11 @@ class SeenValues:
         return self._functions[variables]()
 
 
-def _components(variable: Any) -> tuple[Any, ...]:
-    return tuple(variable.values) if isinstance(variable, tf.distribute.DistributedValues) else (variable,)
+def _differ(values: Sequence[tf.Tensor], others: Sequence[tf.Tensor]) -> bool:
+    """Returns whether some values differ; a NaN is equal to a NaN."""
+
+    def are_equal(one: tf.Tensor, other: tf.Tensor) -> tf.Tensor:
+        both_nan = tf.logical_and(tf.not_equal(one, one), tf.not_equal(other, other))
+        return tf.reduce_all(tf.logical_or(tf.equal(one, other), both_nan))
+
+    return not all(bool(are_equal(*pair)) for pair in zip(values, others, strict=True))

@@ -81,6 +81,10 @@ class UpdateHook(tf.__internal__.tracking.AutoTrackable):
     def end_training(self) -> None:
         """Gives all replicas the values that a program sees, until training goes on."""
 
+    def last_meeting(self) -> int | None:
+        """Returns after which step all replicas have last met; None if they do not meet. Called outside of functions."""
+        return None
+
     def total(self, part: tf.Tensor) -> tf.Tensor:
         """Returns the number that a step divides by, such as rows of all replicas; called in replica context.
 

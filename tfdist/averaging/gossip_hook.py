@@ -159,6 +159,10 @@ class GossipHook(LocalHook):
         """See UpdateHook."""
         return GossipHook, self._made_with
 
+    def last_meeting(self) -> int | None:
+        """See UpdateHook."""
+        return None
+
     def total(self, part: tf.Tensor) -> tf.Tensor:
         """Returns what the replica divides by: as if all replicas had as much."""
         return part * tf.cast(tf.distribute.get_replica_context().num_replicas_in_sync, part.dtype)

@@ -112,6 +112,13 @@ class LocalHook(UpdateHook):
         if self.seen_values is not None:
             self.seen_values.show()
 
+    def last_meeting(self) -> int | None:
+        """See UpdateHook."""
+        if not self._built:
+            return None
+        steps, since = self._position()
+        return steps - since
+
     def total(self, part: tf.Tensor) -> tf.Tensor:
         """Returns what the replica divides by: as if all replicas had as much, except in synchronous steps."""
         context = tf.distribute.get_replica_context()

@@ -10,6 +10,7 @@ import json
 import os
 
 from tfdist._log import get_logger
+from tfdist.keras_compat.local_steps.stop_together import stop_on_every_worker
 from tfdist.keras_compat.version import keras
 from tfdist.saving import replaced
 from tfdist.workers import exchange, is_chief
@@ -107,4 +108,4 @@ class StopAfterSteps(keras().callbacks.Callback):  # type: ignore[misc]
     def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
         """Ends the training after its last step."""
         if self._epoch * self._steps_per_epoch + batch + 1 >= self._steps:
-            self.model.stop_training = True
+            stop_on_every_worker(self.model)

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tfdist._log import get_logger
+from tfdist.keras_compat.local_steps.stop_together import begin_to_train, ending_together
 from tfdist.keras_compat.optimizers.hooked import hook_of_model
 from tfdist.keras_compat.version import keras_in_use, trainer_class
 
@@ -45,6 +46,8 @@ def show_seen_values() -> None:
         _patch(callbacks, name, _callback_while_shown)
     for name in _OF_BATCHES:
         _patch(callbacks, name, _callback_while_shown_if_asked)
+    for name, is_epoch in (("on_train_batch_end", False), ("on_epoch_end", True)):
+        _patch(callbacks, name, functools.partial(ending_together, is_epoch=is_epoch, model_of=_model_of))
 
 
 def _callbacks_module() -> str:
@@ -78,6 +81,8 @@ def _training(*, shows_after: bool) -> Callable[[Callable], Callable]:
             if hook is None:
                 return stock(self, *args, **kwargs)
             hook.trains(lambda: _statistics(self))
+            if shows_after:
+                begin_to_train(self)
             hook.begin_training()
             result = stock(self, *args, **kwargs)
             if shows_after:
@@ -137,8 +142,9 @@ def _may_read_weights(callbacks: Any, name: str, program: str) -> bool:
         own = [
             one
             for one in callbacks.callbacks
-            if name in vars(one)
-            or (not type(one).__module__.startswith(_KNOWN) and getattr(type(one), name) is not _stock_of(name))
+            for method in (name, name.replace("_train", ""))
+            if method in vars(one)
+            or (not type(one).__module__.startswith(_KNOWN) and getattr(type(one), method) is not _stock_of(method))
         ]
         found[name] = bool(own)
         if own:

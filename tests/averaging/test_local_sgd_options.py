@@ -148,6 +148,43 @@ def test_changes_are_sent_compressed(strategy: Any) -> None:
     assert 0 < max(differences) < 1e-3
 
 
+def test_synchronous_steps_are_compressed_as_the_strategy_says(four_cpus: None, no_surroundings: None) -> None:
+    options = tfdist.AllReduceOptions(compression=program.COMPRESSIONS["topk of all"])
+    strategy = tfdist.create_strategy("mirrored", devices=2, all_reduce=options)
+    found = []
+    for is_local in (False, True):
+        model = model_of(strategy, every=2)
+        with strategy.scope():
+            made = sgd(momentum=0.5)
+            model.compile(LocalSGD(made, every=4, start_step=1000) if is_local else made, "mse")
+        model.fit(*rows(), batch_size=8, epochs=3, verbose=0, shuffle=False)
+        found.append(model)
+    for one, other in zip(*(model.get_weights() for model in found), strict=True):
+        np.testing.assert_array_equal(one, other)
+    local, plain = hook_of(found[1].optimizer)._synchronous.traffic(), found[0].optimizer._tfdist_hook.path.traffic()
+    assert local == plain
+    assert local.sent < 0.6 * local.uncompressed
+
+
+def test_variables_that_are_trained_later_are_refused(strategy: Any) -> None:
+    with strategy.scope():
+        variables = [tf.Variable(1.0), tf.Variable(1.0)]
+        optimizer = LocalSGD(sgd(), every=2)
+        optimizer.build(variables[:1])
+
+    def step(trained: list[Any]) -> None:
+        def replica() -> None:
+            hook = hook_of(optimizer)
+            assert hook is not None
+            hook.run([tf.constant(1.0)] * len(trained), trained, None, lambda gradients: None)
+
+        tf.function(lambda: strategy.run(replica))()
+
+    step(variables[:1])
+    with pytest.raises(ValueError, match="expected the variables of the first step for LocalSGD, received "):
+        step(variables)
+
+
 def test_one_replica_with_an_average_is_the_bare_optimizer() -> None:
     strategy = tfdist.create_strategy("one_device")
     model = model_of(strategy, every=3)
@@ -161,15 +198,16 @@ def test_one_replica_with_an_average_is_the_bare_optimizer() -> None:
         np.testing.assert_array_equal(one, other)
 
 
-def test_a_callback_of_batches_sees_the_average(strategy: Any, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("method", ["on_train_batch_end", "on_batch_end"])
+def test_a_callback_of_batches_sees_the_average(strategy: Any, method: str, caplog: pytest.LogCaptureFixture) -> None:
     seen: list[list[np.ndarray]] = []
     model = model_of(strategy, every=1000)
 
-    class Reads(keras.callbacks.Callback):
-        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-            kernel = hook_of(self.model.optimizer).meeting.weights[0]
-            seen.append([one.numpy() for one in strategy.experimental_local_results(kernel)])
+    def read(self: Any, batch: int, logs: Any = None) -> None:
+        kernel = hook_of(self.model.optimizer).meeting.weights[0]
+        seen.append([one.numpy() for one in strategy.experimental_local_results(kernel)])
 
+    Reads = type("Reads", (keras.callbacks.Callback,), {method: read})
     model.fit(*rows(), batch_size=8, epochs=1, verbose=0, callbacks=[Reads()])
     assert len(seen) == 4
     for first, second in seen:

@@ -6,9 +6,11 @@ import re
 from typing import Any
 
 import pytest
+import tensorflow as tf
 
 from tfdist import create_strategy
 from tfdist.averaging import Staleness, StalenessCounts, staleness_of
+from tfdist.averaging.soft_sync import Accumulators
 from tfdist.cluster import ClusterConfig
 
 CLUSTER = ClusterConfig(
@@ -71,3 +73,18 @@ def test_counts_are_told_in_one_line_and_can_be_subtracted() -> None:
         earlier.line()
         == "staleness: 3 gradients, 2 applied in 1 updates, 0 dropped, 1 waiting; mean 0.00, largest 0; 0: 3"
     )
+
+
+def test_soft_sync_refuses_steps_with_gradients_for_other_variables() -> None:
+    variables = [tf.Variable(1.0), tf.Variable(2.0)]
+    accumulators = Accumulators(2)
+    accumulators.prepare(tf.distribute.get_strategy(), variables)
+
+    def add(gradients: list[Any]) -> Any:
+        waiting, updates = tf.zeros([], tf.int64), tf.ones([], tf.int64)
+        return accumulators.add(gradients, variables, None, waiting=waiting, update=lambda means, factor: updates)
+
+    add([tf.constant(1.0), None])
+    add([tf.constant(3.0), None])
+    with pytest.raises(ValueError, match="expected gradients for the same variables in all steps of an optimizer with"):
+        add([None, tf.constant(1.0)])

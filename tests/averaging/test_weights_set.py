@@ -70,7 +70,9 @@ def test_training_goes_on_from_loaded_weights(strategy: Any, rule: str, tmp_path
             np.testing.assert_allclose(one, same_one, rtol=0, atol=1e-6)
         return
     first.optimizer.learning_rate = 0.0
-    velocities = [one.local().numpy() for of_weight in first.optimizer._tfdist_hook.meeting._outer_slots for one in of_weight]
+    velocities = [
+        one.local().numpy() for of_weight in first.optimizer._tfdist_hook.meeting._outer_slots for one in of_weight
+    ]
     fit(first, epochs=1, shuffle=False)
     # One meeting without a change: the weights move by the momentum alone.
     rule_of = Nesterov()

@@ -82,7 +82,7 @@ class UpdateHook(tf.__internal__.tracking.AutoTrackable):
         """Gives all replicas the values that a program sees, until training goes on."""
 
     def last_meeting(self) -> int | None:
-        """Returns after which step all replicas have last met; None if they do not meet. Called outside of functions."""
+        """Returns after which step all replicas have last met, or None; called outside of functions."""
         return None
 
     def total(self, part: tf.Tensor) -> tf.Tensor:

@@ -47,10 +47,16 @@ def holds_back(worker: int, *, finished: Mapping[int, int], live: Mapping[int, b
 
 @dataclasses.dataclass
 class _Standing:
-    """Where a worker stands: steps that it has finished, whether it was lost, and when its present step began."""
+    """Where a worker stands.
+
+    Attributes:
+        finished: the number of steps that it has finished, and of those that it skips after the others went on.
+        left_behind: whether the others have gone on without it, because it was lost or stuck in a step.
+        began: when its present step began.
+    """
 
     finished: int = 0
-    lost: bool = False
+    left_behind: bool = False
     began: float | None = None
 
 
@@ -78,7 +84,7 @@ class Bound:
 
     @property
     def finished(self) -> dict[int, int]:
-        """The number of steps by which each worker is judged: those it finished; a worker that was lost skips some."""
+        """The number of steps by which each worker is judged: those it finished, and those it skipped."""
         with self._lock:
             return {worker: standing.finished for worker, standing in self._standings.items()}
 
@@ -116,7 +122,9 @@ class Bound:
                 with self._lock:
                     self._standings[worker].finished += 1
                     self._standings[worker].began = None
-                    self._stuck.discard(worker)
+                    if worker in self._stuck:
+                        self._stuck.discard(worker)
+                        self._standings[worker].left_behind = True
             stock()
             with self._step_is_finished:
                 self._step_is_finished.notify_all()
@@ -130,17 +138,18 @@ class Bound:
             live = {index: self._is_live(index, now) for index in self._standings}
             finished = {index: standing.finished for index, standing in self._standings.items()}
             own = self._standings[worker]
-            if own.lost and not self._workers[worker]._is_dead_with_error:
-                # The worker is back. It goes on beside the slowest of the others, which did not wait for it.
+            if own.left_behind and not self._workers[worker]._is_dead_with_error:
+                # The worker is back, or has left the step. It goes on beside the slowest of the others, which did not
+                # wait for it.
                 others = [finished[index] for index in finished if index != worker and live[index]]
                 own.finished = finished[worker] = max(own.finished, min(others, default=own.finished))
-                own.lost, live[worker] = False, True
+                own.left_behind, live[worker] = False, True
             return holds_back(worker, finished=finished, live=live, bound=self._bound)
 
     def _is_live(self, index: int, now: float) -> bool:
         standing = self._standings[index]
         if self._workers[index]._is_dead_with_error:
-            standing.lost = True
+            standing.left_behind = True
         elif standing.began is not None and now - standing.began > self._stuck_seconds and index not in self._stuck:
             self._stuck.add(index)
             get_logger().warning(
@@ -150,7 +159,7 @@ class Bound:
                 now - standing.began,
                 self._bound,
             )
-        return not standing.lost and index not in self._stuck
+        return not standing.left_behind and index not in self._stuck
 
 
 def keep_bound(strategy: tf.distribute.Strategy, bound: int) -> Bound:

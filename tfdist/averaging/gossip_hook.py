@@ -167,7 +167,14 @@ class GossipHook(LocalHook):
         """Returns what the replica divides by: as if all replicas had as much."""
         return part * tf.cast(tf.distribute.get_replica_context().num_replicas_in_sync, part.dtype)
 
-    def _step(self, strategy: Any, given: list[Any], weight: Any, update: Callable[[list[Any]], Any]) -> None:
+    def _step(
+        self,
+        strategy: Any,
+        given: list[Any],
+        weight: Any,
+        update: Callable[[list[Any]], Any],
+        places: Sequence[int],
+    ) -> None:
         replicas = strategy.num_replicas_in_sync
 
         def alone(gradients: list[Any]) -> None:

@@ -12,8 +12,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfdist.allreduce.aggregation import is_dense, sum_gradients
+from tfdist.allreduce.aggregation import is_dense
 from tfdist.allreduce.options import AllReduceOptions
+from tfdist.allreduce.path import GradientPath
 from tfdist.allreduce.per_replica import PerReplica
 from tfdist.allreduce.update_hook import UpdateHook, check_strategy, variable_key
 from tfdist.averaging.late_meeting import LateMeeting
@@ -22,6 +23,8 @@ from tfdist.averaging.outer import OuterRule
 from tfdist.averaging.schedule import Meetings
 from tfdist.averaging.seen import SeenValues
 from tfdist.keras_compat.local_steps.prepare import refuse_constraints
+from tfdist.keras_compat.optimizers.base import held_variable
+from tfdist.keras_compat.optimizers.hooked import remember_trained
 from tfdist.keras_compat.optimizers.slots import slots_of
 
 
@@ -51,11 +54,15 @@ class LocalHook(UpdateHook):
         super().__init__()
         self.meetings, self._seen, self._options, self._overlap = meetings, seen, options, overlap
         self.meeting = (LateMeeting if overlap else Meeting)(outer, parts, options)
-        self._built = False
+        # The gradients of synchronous steps take the options of the strategy, the meetings those of the argument.
+        self._synchronous = GradientPath(None)
+        # The place of each variable that the steps train, by its key.
+        object.__setattr__(self, "_places", {})
         # Not tracked, because it has no state that outlives the process.
         object.__setattr__(self, "seen_values", None)
 
     seen_values: SeenValues | None
+    _places: dict[Any, int]
 
     @property
     def calls_update_later(self) -> bool:
@@ -100,7 +107,7 @@ class LocalHook(UpdateHook):
     def build_before_steps(self, strategy: Any, variables: Sequence[Any]) -> None:
         """See UpdateHook."""
         with strategy.scope():
-            strategy.run(lambda: self._build_once(variables, ()))
+            strategy.run(lambda: self._build_once(variables, (), [None] * len(variables)))
 
     def begin_training(self) -> None:
         """See UpdateHook."""
@@ -114,9 +121,7 @@ class LocalHook(UpdateHook):
 
     def last_meeting(self) -> int | None:
         """See UpdateHook."""
-        if not self._built:
-            return None
-        steps, since = self._position()
+        steps, since = self._position() if self._places else (0, 0)
         return steps - since
 
     def total(self, part: tf.Tensor) -> tf.Tensor:
@@ -160,16 +165,24 @@ class LocalHook(UpdateHook):
                 f"expected gradients without a loss scale for {self.program}, received a LossScaleOptimizer; use the "
                 "policy mixed_bfloat16."
             )
-        self._build_once(variables, known)
+        self._build_once(variables, known, gradients)
+        places = [self._places[variable_key(variable)] for variable in variables]
         rows = None if self._is_synchronous else rows
         weight = tf.ones([], tf.float64) if rows is None else tf.cast(rows, tf.float64)
 
         def across(strategy: Any, given: list[Any], weight: Any) -> None:
-            self._step(strategy, given, weight, update)
+            self._step(strategy, given, weight, update, places)
 
         context.merge_call(across, args=(list(gradients), weight))
 
-    def _step(self, strategy: Any, given: list[Any], weight: Any, update: Callable[[list[Any]], Any]) -> None:
+    def _step(
+        self,
+        strategy: Any,
+        given: list[Any],
+        weight: Any,
+        update: Callable[[list[Any]], Any],
+        places: Sequence[int],
+    ) -> None:
         each_replica = strategy.extended.call_for_each_replica
         replicas = strategy.num_replicas_in_sync
 
@@ -178,7 +191,7 @@ class LocalHook(UpdateHook):
             self._rows.assign(self._rows.read() + weight)
 
         def together(gradients: list[Any], weight: Any) -> None:
-            update(sum_gradients(gradients))
+            update(self._synchronous.sum_gradients(gradients, indices=places))
 
         # Conditions are outside of the replicas: inside of a replica's condition, merge_call fails
         # (keras-team/keras#20582).
@@ -216,22 +229,40 @@ class LocalHook(UpdateHook):
     def _is_local(self) -> Any:
         return tf.convert_to_tensor(self._steps) >= self.meetings.start_step
 
-    def _build_once(self, variables: Sequence[Any], known: Sequence[Any]) -> None:
+    def _build_once(self, variables: Sequence[Any], known: Sequence[Any], gradients: Sequence[Any]) -> None:
         self._build_counters()
 
         def across(strategy: Any) -> None:
-            if self._built:
+            if self._places:
+                self._check(variables)
                 return
             given = {variable_key(variable) for variable in variables}
             refuse_constraints([*variables, *known], self.program)
             everything = [*variables, *(one for one in known if variable_key(one) not in given)]
             with tf.init_scope(), strategy.scope():
                 self.meeting.build(everything)
+                if self.meetings.start_step:
+                    sparse = [place for place, one in enumerate(gradients) if isinstance(one, tf.IndexedSlices)]
+                    self._build_synchronous(everything, sparse)
             shown = SeenValues(strategy, self.meeting, self._rows, seen=self._seen, position=self._position)
             object.__setattr__(self, "seen_values", shown)
-            self._built = True
+            remember_trained(self, everything)
+            self._places.update({variable_key(variable): place for place, variable in enumerate(everything)})
 
         tf.distribute.get_replica_context().merge_call(across)
+
+    def _build_synchronous(self, variables: Sequence[Any], sparse: Sequence[int]) -> None:
+        held = list(map(held_variable, variables))
+        shapes = [None if place in sparse else tuple(variable.shape) for place, variable in enumerate(held)]
+        self._synchronous.build(shapes, [tf.as_dtype(variable.dtype).name for variable in held])
+
+    def _check(self, variables: Sequence[Any]) -> None:
+        others = [variable.name for variable in variables if variable_key(variable) not in self._places]
+        if others:
+            raise ValueError(
+                f"expected the variables of the first step for {self.program}, received {', '.join(others)} too; after "
+                "a change of what is trained, compile the model with a new optimizer."
+            )
 
     def _build_counters(self) -> None:
         def across(strategy: Any) -> None:

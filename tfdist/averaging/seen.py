@@ -12,7 +12,6 @@ import tensorflow as tf
 from tfdist.allreduce.per_replica import PerReplica
 from tfdist.averaging.meeting import Meeting, components
 
-
 _Values = list[list[tf.Tensor]]
 
 

@@ -6,18 +6,19 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-from tfdist.keras_compat.optimizers.hooked import hook_of, hook_of_model
+from tfdist.keras_compat.optimizers.hooked import hook_of, hook_that_trains
 
 
 @contextlib.contextmanager
 def averaged(subject: Any) -> Iterator[None]:
     """Gives all replicas the weights that evaluation sees, within the context; then each gets its own ones back.
 
-    `evaluate`, `predict` and saving need no such context. It is for loops of your own that read the weights, or call
-    the model, between the steps of LocalSGD, DPSGD or ChocoSGD. Every worker has to enter it.
+    `evaluate`, `predict`, `get_weights` and `save` of a model need no such context. It is for loops of your own that
+    read the variables, call the model, or write a checkpoint between the steps of LocalSGD, DPSGD or ChocoSGD. Every
+    worker has to enter it. Weights that are set within the context stay on all replicas.
 
     Args:
-        subject: an optimizer of LocalSGD, DPSGD or ChocoSGD, or the model that it was compiled with.
+        subject: an optimizer of LocalSGD, DPSGD or ChocoSGD, or a model that it trains.
 
     Raises:
         ValueError: if the replicas do not train on their own.
@@ -42,10 +43,10 @@ def averaged(subject: Any) -> Iterator[None]:
         ...     [float(one) for one in strategy.experimental_local_results(weight)]
         [-0.5, -0.5]
     """
-    hook = hook_of_model(subject) or hook_of(subject)
+    hook = hook_that_trains(subject) or hook_of(subject)
     if hook is None or not hook.lets_replicas_differ:
         raise ValueError(
-            "expected an optimizer of LocalSGD, DPSGD or ChocoSGD, or a model that was compiled with it, received "
+            "expected an optimizer of LocalSGD, DPSGD or ChocoSGD, or a model that it trains, received "
             f"{type(subject).__name__}; with other optimizers all replicas have the same weights."
         )
     with hook.shown():

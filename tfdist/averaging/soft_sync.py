@@ -26,6 +26,8 @@ class Accumulators:
         # By the id of the variable, which the optimizer keeps alive.
         self._sums: dict[int, tf.Variable] = {}
         self._weights: tf.Variable | None = None
+        # The variables that have gradients, by id.
+        self._given: frozenset[int] | None = None
 
     def prepare(self, strategy: tf.distribute.Strategy, variables: Sequence[Any]) -> None:
         """Makes the sums of variables that have none yet; in cross-replica context."""
@@ -52,7 +54,11 @@ class Accumulators:
             factor: the factor of the learning rate; None is 1.
             waiting: how many gradients the sums have.
             update: makes an update from gradients and a factor, and returns 1.
+
+        Raises:
+            ValueError: if another step of the optimizer has gradients for other variables.
         """
+        self._check([one for one, gradient in zip(variables, gradients, strict=True) if gradient is not None])
         weight = tf.ones([], tf.float64) if factor is None else factor
         sums, total_weight = [self._sums[id(held_variable(variable))] for variable in variables], self._weights
         assert total_weight is not None
@@ -73,6 +79,18 @@ class Accumulators:
 
         with tf.control_dependencies([operation for operation in added if operation is not None]):
             return tf.cond(tf.equal(waiting + 1, self._per_update), make_update, lambda: tf.zeros([], tf.int64))
+
+    def _check(self, variables: Sequence[Any]) -> None:
+        # An update is traced with the step whose gradient arrives last. It would leave out the sums of other variables.
+        given = frozenset(id(held_variable(variable)) for variable in variables)
+        if self._given is None:
+            self._given = given
+        if given != self._given:
+            raise ValueError(
+                "expected gradients for the same variables in all steps of an optimizer with staleness.soft_sync, "
+                f"received gradients for {len(given)} variables in one step and for {len(self._given)} in another, not "
+                "the same ones; take an optimizer for each set of variables."
+            )
 
 
 def _zeros(strategy: tf.distribute.Strategy, shape: Any, dtype: tf.DType, *, beside: Any) -> tf.Variable:

@@ -86,9 +86,8 @@ class ResumableLoop:
         )
         self._keeper = Keeper(directory, options)
         self._strategy = tf.distribute.get_strategy() if strategy is None else strategy
-        self._variables = TrainedVariables(
-            lambda: variables_of(objects), self._strategy, OwnVariables(list(objects.values()))
-        )
+        self._own = OwnVariables(list(objects.values()))
+        self._variables = TrainedVariables(lambda: variables_of(objects), self._strategy, self._own)
         self.steps = 0
         """Number of steps since the beginning of the training."""
         self.epoch = 0
@@ -98,6 +97,7 @@ class ResumableLoop:
         self._is_finished = False
 
     def __enter__(self) -> ResumableLoop:
+        self._own.build(self._strategy)
         self._name = self._variables.fingerprint(kind="objects/", optimizers="")
         part = self._keeper.begin(self._strategy, model=self._name)
         if part is None:

@@ -117,7 +117,7 @@ class StateOfFit:
                 "that is built in its first step; add an Input layer, or call model.build before fit."
             )
         build_optimizer(self._model)
-        self._own.build()
+        self._own.build(self._model.distribute_strategy)
         self.restore(part)
 
     def restore_made(self, values: Mapping[str, np.ndarray], *, former_replicas: int) -> None:

@@ -25,19 +25,40 @@ class OwnVariables:
         """Returns the id() of each variable of TensorFlow whose values differ between replicas."""
         found: set[int] = set()
         for owner, optimizer in self._optimizers():
-            trained = getattr(owner, "trainable_variables", None) if getattr(owner, "built", True) else None
-            if owner is optimizer or trained is None:
-                trained = getattr(optimizer, "_trainable_variables", None) or []
             slots = slots_of(optimizer) if _is_built(optimizer) else []
-            found |= {id(held_variable(variable)) for variable in [*trained, *slots]}
+            found |= {id(held_variable(variable)) for variable in [*self._trained(owner, optimizer), *slots]}
         return found
 
-    def build(self) -> None:
-        """Makes what the first step of the models would make for replicas that train on their own."""
-        for model, optimizer in self._optimizers():
+    def build(self, strategy: Any) -> None:
+        """Makes what the first step would make for replicas that train on their own.
+
+        Args:
+            strategy: the strategy of the models.
+        """
+        for owner, optimizer in self._optimizers():
             hook = hook_of(optimizer)
             assert hook is not None
-            hook.build_before_steps(model.distribute_strategy, model.trainable_variables)
+            trained = self._trained(owner, optimizer)
+            if trained:
+                hook.build_before_steps(strategy, trained)
+
+    def _trained(self, owner: Any, optimizer: Any) -> list[Any]:
+        """Returns the variables that an optimizer trains, in its order; none if it is not built yet."""
+        if owner is not optimizer:
+            return list(owner.trainable_variables) if getattr(owner, "built", True) else []
+        listed = getattr(optimizer, "_trainable_variables", None)
+        if listed is not None:
+            return list(listed)
+        # Keras 2 keeps only what identifies the variables, by which they are found in the models.
+        places = getattr(optimizer, "_index_dict", {})
+        found = {}
+        for one in self._objects:
+            known = getattr(one, "trainable_variables", None) if getattr(one, "built", True) else None
+            for variable in known or []:
+                place = places.get(optimizer._var_key(variable))
+                if place is not None:
+                    found[place] = variable
+        return [found[place] for place in sorted(found)]
 
     @contextlib.contextmanager
     def training(self) -> Iterator[None]:

@@ -15,7 +15,7 @@ from typing import Any
 
 from tfdist._log import get_logger
 from tfdist.keras_compat.local_steps.stop_together import begin_to_train, ending_together
-from tfdist.keras_compat.optimizers.hooked import hook_of_model
+from tfdist.keras_compat.optimizers.hooked import hook_of_model, hook_that_trains
 from tfdist.keras_compat.version import keras_in_use, trainer_class
 
 _READING = ("evaluate", "predict", "predict_on_batch", "test_on_batch")
@@ -38,6 +38,7 @@ def show_seen_values() -> None:
     for name in _SAVING:
         if hasattr(model, name):
             _patch(model, name, _while_shown)
+    _patch(trainer, "compile", _telling_statistics)
     _patch(trainer, "fit", _training(shows_after=True))
     # After a single batch nothing is shown, since all replicas would have to wait for it in each step.
     _patch(trainer, "train_on_batch", _training(shows_after=False))
@@ -62,7 +63,7 @@ def _patch(owner: Any, name: str, replace: Callable[[Callable], Callable]) -> No
 
 
 def _shown(model: Any) -> contextlib.AbstractContextManager[None]:
-    hook = hook_of_model(model)
+    hook = hook_that_trains(model)
     return contextlib.nullcontext() if hook is None else hook.shown()
 
 
@@ -70,6 +71,17 @@ def _while_shown(stock: Callable) -> Callable:
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
         with _shown(self):
             return stock(self, *args, **kwargs)
+
+    return method
+
+
+def _telling_statistics(stock: Callable) -> Callable:
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        result = stock(self, *args, **kwargs)
+        hook = hook_of_model(self)
+        if hook is not None:
+            hook.trains(lambda: _statistics(self))
+        return result
 
     return method
 

@@ -2,9 +2,37 @@
 
 from __future__ import annotations
 
+import weakref
+from collections.abc import Sequence
 from typing import Any
 
-from tfdist.allreduce.update_hook import UpdateHook
+from tfdist.allreduce.update_hook import UpdateHook, variable_key
+from tfdist.keras_compat.optimizers.base import held_variable
+
+_hooks: weakref.WeakValueDictionary[Any, UpdateHook] = weakref.WeakValueDictionary()
+
+
+def remember_trained(hook: UpdateHook, variables: Sequence[Any]) -> None:
+    """Lets `hook_that_trains` find a hook.
+
+    Args:
+        hook: a hook whose replicas train on their own.
+        variables: the variables that its steps train.
+    """
+    _hooks.update({variable_key(held_variable(variable)): hook for variable in variables})
+
+
+def hook_that_trains(model: Any) -> UpdateHook | None:
+    """Returns the hook of a model's optimizer, or of the optimizer of a loop that trains the model; None without one.
+
+    Args:
+        model: a Keras model, compiled or not.
+    """
+    found = hook_of_model(model)
+    if found is not None or not _hooks or not getattr(model, "built", False):
+        return found
+    keys = (variable_key(held_variable(variable)) for variable in getattr(model, "trainable_variables", ()))
+    return next((_hooks[key] for key in keys if key in _hooks), None)
 
 
 def hook_of(optimizer: Any) -> UpdateHook | None:

@@ -23,6 +23,11 @@ def check(found: dict[str, Any], expected: oracle.Trained, atol: float = 1e-10) 
     for own, want in zip(found["own"], zip(*expected.own, strict=True), strict=True):
         for one, other in zip(own, want, strict=True):
             np.testing.assert_allclose(one, other, **bound)
+    # Without momentum there are no slots. The oracles of gossip do not keep them.
+    wanted_slots = list(zip(*expected.slots, strict=True)) if found["slots"] else []
+    for slots, want in zip(found["slots"], wanted_slots, strict=bool(wanted_slots)):
+        for one, other in zip(slots, want, strict=True):
+            np.testing.assert_allclose(one, other, **bound)
     for seen, want in zip(found["seen"], expected.seen, strict=True):
         np.testing.assert_allclose(seen, want, **bound)
 
@@ -54,6 +59,10 @@ CASES = {
     "elastic": (
         {"every": 4, "outer": "elastic", "rule": {"rate": 0.3}, "average": ["weights"], "momentum": 0.5},
         {"outer": "elastic", "outer_rate": 0.3, "average_slots": False, "momentum": 0.5},
+    ),
+    "elastic, momentum": (
+        {"every": 4, "outer": "elastic", "rule": {"rate": 0.3}, "momentum": 0.5},
+        {"outer": "elastic", "outer_rate": 0.3, "momentum": 0.5},
     ),
 }
 LATE = {"overlap": True, "average": ["weights"]}
@@ -144,7 +153,7 @@ def test_workers_give_what_numpy_computes(tmp_path: Path, devices: int, name: st
     trained = wanted(2 * devices, given, **expected)
     for worker, result in enumerate(found):
         replicas = slice(worker * devices, (worker + 1) * devices)
-        check(result, dataclasses.replace(trained, own=trained.own[replicas]))
+        check(result, dataclasses.replace(trained, own=trained.own[replicas], slots=trained.slots[replicas]))
 
 
 def on_workers(

@@ -31,6 +31,44 @@ def random_events(seed: int, *, workers: int, steps: int) -> list[tuple[str, int
     return events
 
 
+def bounded_events(seed: int, *, workers: int, steps: int, bound: int) -> list[tuple[str, int]]:
+    """Returns events in which a worker that wants to pull too early ("ask") pulls as soon as the bound lets it."""
+    rng = np.random.default_rng(seed)
+    events: list[tuple[str, int]] = []
+    busy: set[int] = set()
+    asked: set[int] = set()
+    finished = [0] * workers
+
+    def may_pull(worker: int) -> bool:
+        return finished[worker] - min(finished) <= bound
+
+    while sum(finished) < steps:
+        worker = int(rng.choice(workers, p=np.array([0.2, *[1.0] * (workers - 1)]) / (workers - 0.8)))
+        if worker in asked:
+            continue
+        if worker not in busy:
+            events.append(("pull" if may_pull(worker) else "ask", worker))
+            (busy if may_pull(worker) else asked).add(worker)
+            continue
+        events.append(("push", worker))
+        busy.remove(worker)
+        finished[worker] += 1
+        for waiting in sorted(asked):
+            if may_pull(waiting):
+                events.append(("pull", waiting))
+                asked.remove(waiting)
+                busy.add(waiting)
+    return events
+
+
+def events_of(scenario: Any, *, workers: int) -> list[tuple[str, int]]:
+    """Returns the events of a scenario."""
+    bound = scenario.staleness.bound
+    if bound is None:
+        return random_events(scenario.seed, workers=workers, steps=scenario.steps)
+    return bounded_events(scenario.seed, workers=workers, steps=scenario.steps, bound=bound)
+
+
 @dataclasses.dataclass
 class Sgd:
     """Momentum as Keras has it: velocity = m * velocity - rate * g; w += velocity."""
@@ -77,7 +115,7 @@ def simulate(
     applied = dropped = 0
     taus: list[int] = []
     counts = []
-    for kind, worker in events:
+    for kind, worker in (event for event in events if event[0] != "ask"):
         if kind == "pull":
             pulled[worker] = weights, version
             continue

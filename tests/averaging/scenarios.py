@@ -86,4 +86,12 @@ SCENARIOS = {
         simulated={"scale": inverse, "soft_sync": 2, "drop_above": 1},
         seed=6,
     ),
+    # The last one, because the bound of a coordinator is there to stay.
+    "bound": Scenario(
+        staleness=Staleness(bound=2),
+        optimizer=lambda: tf.keras.optimizers.SGD(0.05, momentum=0.5),
+        simulated_optimizer=lambda: Sgd(0.05, momentum=0.5),
+        simulated={"scale": inverse},
+        seed=7,
+    ),
 }

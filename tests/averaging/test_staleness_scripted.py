@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.averaging.event_simulation import random_events, simulate
+from tests.averaging.event_simulation import events_of, simulate
 from tests.averaging.scenarios import SCENARIOS, WORKERS
 from tests.processes import run
 
@@ -25,7 +25,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Any:
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_scripted_steps_have_the_versions_counts_and_weights_of_the_simulation(trained: Any, name: str) -> None:
     scenario = SCENARIOS[name]
-    events = random_events(scenario.seed, workers=WORKERS, steps=scenario.steps)
+    events = events_of(scenario, workers=WORKERS)
     expected = simulate(events, scenario.simulated_optimizer(), **scenario.simulated)
     actual = trained[name]
     assert actual["counts"] == expected["counts"]
@@ -37,10 +37,9 @@ def test_scripted_steps_have_the_versions_counts_and_weights_of_the_simulation(t
 
 def test_the_scripts_have_stale_dropped_and_waiting_gradients() -> None:
     results = {
-        name: simulate(
-            random_events(one.seed, workers=WORKERS, steps=one.steps), one.simulated_optimizer(), **one.simulated
-        )
+        name: simulate(events_of(one, workers=WORKERS), one.simulated_optimizer(), **one.simulated)
         for name, one in SCENARIOS.items()
     }
     assert all(sum(one["histogram"][2:]) > 3 for name, one in results.items() if "soft_sync" not in name)
+    assert sum(kind == "ask" for kind, _ in events_of(SCENARIOS["bound"], workers=WORKERS)) > 5
     assert all(one["counts"][-1][2] > 0 for name, one in results.items() if "drop" in name)

@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tests.averaging.event_simulation import FEATURES, batch_of, random_events
+from tests.averaging.event_simulation import FEATURES, batch_of, events_of
 from tests.averaging.in_process import leave, start_cluster
 from tests.averaging.scenarios import SCENARIOS, WORKERS
 from tfdist import create_strategy
 from tfdist.averaging import Staleness, staleness_of
+from tfdist.averaging.bound import keep_bound
 from tfdist.averaging.versioned_updates import VersionedUpdates
 
 _SECONDS = 60.0
@@ -29,6 +30,7 @@ class Gates:
         self._computed = [threading.Semaphore(0) for _ in range(WORKERS)]
         self._push = [threading.Semaphore(0) for _ in range(WORKERS)]
         self._pushed = [threading.Semaphore(0) for _ in range(WORKERS)]
+        self._asked: set[int] = set()
         self._is_over = False
 
     def begin(self, worker: np.ndarray) -> tuple[np.ndarray, np.ndarray, bool]:
@@ -50,9 +52,19 @@ class Gates:
         return worker
 
     def run(self, kind: str, worker: int) -> None:
-        """In the script: lets a worker pull or push, and waits until it has done so."""
-        if kind == "pull":
+        """In the script: lets a worker pull or push, and waits until it has done so.
+
+        A worker that asks may pull, but the bound does not let it begin its step.
+        """
+        if kind == "ask":
             self._begin[worker].release()
+            self._asked.add(worker)
+            if self._computed[worker].acquire(timeout=0.1):
+                raise RuntimeError(f"expected the bound to hold worker {worker} back")
+        elif kind == "pull":
+            if worker not in self._asked:
+                self._begin[worker].release()
+            self._asked.discard(worker)
             self._wait(self._computed[worker])
         else:
             self._push[worker].release()
@@ -105,7 +117,9 @@ def train(strategy: Any, scenario: Any) -> dict[str, Any]:
             return tf.numpy_function(gates.pushed, [worker], tf.int64)
 
     coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
-    events = random_events(scenario.seed, workers=WORKERS, steps=scenario.steps)
+    if scenario.staleness.bound is not None:
+        keep_bound(strategy, scenario.staleness.bound)
+    events = events_of(scenario, workers=WORKERS)
     for _ in range(scenario.steps + WORKERS):
         coordinator.schedule(step)
     counts = []

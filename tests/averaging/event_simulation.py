@@ -43,7 +43,7 @@ def bounded_events(seed: int, *, workers: int, steps: int, bound: int) -> list[t
         return finished[worker] - min(finished) <= bound
 
     while sum(finished) < steps:
-        worker = int(rng.choice(workers, p=np.array([0.2, *[1.0] * (workers - 1)]) / (workers - 0.8)))
+        worker = int(rng.choice(workers, p=np.array([0.4, *[1.0] * (workers - 1)]) / (workers - 0.6)))
         if worker in asked:
             continue
         if worker not in busy:

@@ -92,6 +92,6 @@ SCENARIOS = {
         optimizer=lambda: tf.keras.optimizers.SGD(0.05, momentum=0.5),
         simulated_optimizer=lambda: Sgd(0.05, momentum=0.5),
         simulated={"scale": inverse},
-        seed=7,
+        seed=11,
     ),
 }

@@ -36,7 +36,8 @@ def test_parsed_examples_have_the_features_that_the_step_expects(workload):
     assert work.example(13) == work.example(13) != work.example(14)
 
 
-@pytest.mark.parametrize(("source", "workers"), [("tfdist", 2), pytest.param("DATA", 2, marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize(("source", "workers"), [("tfdist", 2), ("DATA", 2)])
 def test_workers_read_their_share_or_everything(source, workers, tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     work = dataclasses.replace(WORKLOADS["small"], records=40_000)

@@ -12,7 +12,7 @@ from tests.notebooks.execution import NAMES, Shown, execute, from_file
 from tests.notebooks.results import RESULTS
 
 # CI runs these; most of what the others show has tests of its own.
-CORE = ("01_first_distributed_model", "03_input_from_files")
+CORE = ("01_first_distributed_model",)
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=() if name in CORE else pytest.mark.full) for name in NAMES])

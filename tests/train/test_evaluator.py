@@ -161,6 +161,7 @@ def test_the_metric_of_the_best_model_can_be_the_accuracy(training, evaluate, va
     assert int(best.optimizer.iterations.numpy()) == max(accuracies, key=accuracies.get)
 
 
+@pytest.mark.full
 def test_an_evaluator_that_lags_evaluates_the_newest_snapshot(training, evaluate, values, caplog):
     training.to(1.0)
     training.to(2.0, epoch=EPOCHS, finished=True)

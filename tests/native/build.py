@@ -16,6 +16,8 @@ from tests.processes import ROOT
 
 SOURCES = ROOT / "native"
 FOLDER = ROOT / "build" / "native"
+# Names the folder of a package that is already built, so that every TensorFlow is tested with the same files.
+GIVEN = "TFDIST_TESTS_NATIVE"
 # The transport without the parts for Python and TensorFlow.
 CORE = ("engine", "mesh", "operation", "shared_memory_channel", "sum", "tcp_channel")
 SANITIZERS = {"": ["-O2"], "address": ["-O1", "-fsanitize=address,undefined"], "thread": ["-O1", "-fsanitize=thread"]}
@@ -28,6 +30,8 @@ def compiler() -> str | None:
 
 def package() -> Path:
     """Returns a folder with the package tfdist_native, for PYTHONPATH."""
+    if os.environ.get(GIVEN):
+        return Path(os.environ[GIVEN])
 
     def build(folder: Path) -> None:
         command = [

@@ -43,7 +43,8 @@ def train(tmp_path: Path, with_native: dict[str, str]) -> Callable[..., Trained]
     def run(*words: str, workers: int = 2, native: bool = True, code: int = 0) -> Trained:
         folder = tmp_path / "-".join(("results", *words, str(native)))
         folder.mkdir()
-        command = ["--workers", str(workers), "--", sys.executable, str(PROGRAM), str(folder), *words]
+        absent = [] if native else ["absent"]
+        command = ["--workers", str(workers), "--", sys.executable, str(PROGRAM), str(folder), *words, *absent]
         ended = launch(*command, cwd=tmp_path, deadline_seconds=DEADLINE_SECONDS, env=with_native if native else None)
         assert (ended.code != 0) == (code != 0)
         return Trained(ended, [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))])

@@ -1,14 +1,16 @@
 """Trains on several workers: python program.py FOLDER WORD... Each worker writes what it has trained into the folder.
 
 Words: a transport (auto, tensorflow, native); "mirrored" for one process; "devices:2"; "distributed" for
-DistributedOptimizer, "compression:NAME";
-"kill" or "sleep": what worker 1 does in the middle; "without": worker 1 has no tfdist-native.
+DistributedOptimizer, "compression:NAME"; "algorithm:NAME"; "kill" or "sleep": what worker 1 does in the middle;
+"without": worker 1 has no tfdist-native; "absent": no worker has it; "old": it has another protocol on all workers;
+"firewall": no worker reaches the port on which worker 0 waits for the others.
 """
 
 import hashlib
 import json
 import os
 import signal
+import socket
 import sys
 import time
 
@@ -22,13 +24,34 @@ def value(name):
     return next((word.partition(":")[2] for word in WORDS if word.startswith(f"{name}:")), None)
 
 
-if "without" in WORDS and INDEX == 1:
-    sys.path[:] = [path for path in sys.path if "build/native" not in path]
+if "absent" in WORDS or ("without" in WORDS and INDEX == 1):
+    sys.modules["tfdist_native"] = None
 
 import keras  # noqa: E402
 import tensorflow as tf  # noqa: E402
 
 import tfdist  # noqa: E402
+from tfdist.allreduce.native import install, library  # noqa: E402
+
+
+class BehindFirewall(install.Listener):
+    """Tells a port that drops every connection, and has no memory to share."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        # The kernel drops connections for which the queue of a listener has no room.
+        self.full = socket.create_server(("127.0.0.1", 0), backlog=0)
+        self.callers = [socket.socket() for _ in range(3)]
+        for caller in self.callers:
+            caller.setblocking(False)
+            caller.connect_ex(self.full.getsockname())
+        self.port, self.machine = self.full.getsockname()[1], "elsewhere"
+
+
+if "firewall" in WORDS and INDEX == 0:
+    install.Listener = BehindFirewall
+if "old" in WORDS:
+    library.PROTOCOL += 1
 
 
 class Fault(keras.callbacks.Callback):
@@ -63,6 +86,7 @@ def main():
     else:
         options = tfdist.AllReduceOptions(
             transport=transport,
+            algorithm=value("algorithm") or "auto",
             compression=value("compression"),
             bytes_per_pack=None if "mirrored" in WORDS else 4096,
             timeout_seconds=5 if "sleep" in WORDS else None,

@@ -92,6 +92,12 @@ def test_the_log_names_what_tensorflow_chooses(strategy, options, devices, gpus,
     assert automatic_algorithm(strategy, options, devices=devices, gpus=gpus, is_split=is_split) == chosen
 
 
+@pytest.mark.parametrize("strategy", ["mirrored", "multi_worker_mirrored"])
+def test_no_transport_is_named_before_the_workers_have_agreed(strategy, monkeypatch):
+    monkeypatch.setattr("tfdist.strategies.transport.is_installed", lambda: True)
+    assert automatic_algorithm(strategy, None, devices=None, gpus=0, is_split=False) == ""
+
+
 @pytest.mark.parametrize("convert", [cross_device_ops, communication_options])
 def test_nccl_is_refused_on_a_gpu_that_is_split(convert):
     message = "expected a GPU for each replica for all_reduce.algorithm='nccl', received a GPU that is split into"

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import importlib
 import re
+import sys
 
 import pytest
 import tensorflow as tf
@@ -142,7 +143,8 @@ def test_auto_reads_tf_config(monkeypatch):
         create_strategy("auto")
 
 
-def test_auto_logs_its_choice(caplog):
+def test_auto_logs_its_choice(caplog, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tfdist_native", None)
     with caplog.at_level("INFO", logger="tfdist"):
         create_strategy("auto", devices=2)
     assert [record.getMessage() for record in caplog.records] == [
@@ -150,7 +152,8 @@ def test_auto_logs_its_choice(caplog):
     ]
 
 
-def test_a_strategy_by_name_logs_how_its_gradients_are_summed(caplog):
+def test_a_strategy_by_name_logs_how_its_gradients_are_summed(caplog, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tfdist_native", None)
     with caplog.at_level("INFO", logger="tfdist"):
         create_strategy("mirrored", devices=2)
         create_strategy("mirrored", devices=2, all_reduce=AllReduceOptions(algorithm="hierarchical_copy"))

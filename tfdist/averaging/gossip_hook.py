@@ -72,7 +72,8 @@ class Gossip(Meeting):
         if gathers(strategy) and any(offsets_of(weights) for weights in mixing.rounds):
             get_logger().info(
                 "%s: each replica receives from all %d others and not from its peers alone, because the strategy does "
-                "not have the native transport; on CPUs, install it with `pip install 'tfdist[native]'`",
+                "not have the native transport; on CPUs, install it with `pip install '.[native]'` in a checkout of "
+                "tfdist",
                 self.program,
                 replicas - 1,
             )

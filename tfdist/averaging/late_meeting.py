@@ -51,8 +51,8 @@ class LateMeeting(Meeting):
         if not launchers and strategy.extended._in_multi_worker_mode():
             raise ValueError(
                 "expected a strategy with the native transport for LocalSGD with overlap=True, received one that sends "
-                "with TensorFlow, whose steps end when their sums have come; on CPUs, run pip install 'tfdist[native]' "
-                "on all workers, otherwise leave overlap out."
+                "with TensorFlow, whose steps end when their sums have come; on CPUs, run `pip install '.[native]'` in "
+                "a checkout of tfdist on all workers, otherwise leave overlap out."
             )
         for i, variable in enumerate(self.weights):
             zeros = tf.zeros(variable.shape, variable.dtype)

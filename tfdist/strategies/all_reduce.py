@@ -10,11 +10,11 @@ import tensorflow as tf
 
 from tfdist.allreduce import AllReduceOptions
 from tfdist.allreduce.deadline import SumDeadline
-from tfdist.allreduce.native.install import install, install_within_process
-from tfdist.allreduce.native.library import is_installed
+from tfdist.allreduce.native.library import NOT_INSTALLED
 from tfdist.allreduce.options import DEFAULT_TIMEOUT_SECONDS
 from tfdist.allreduce.options_of import remember_all_reduce
 from tfdist.allreduce.streams import warn_unless_streams
+from tfdist.strategies.transport import choose_transport, may_be_native
 
 _WITHIN_A_PROCESS = ("hierarchical_copy", "reduction_to_one_device")
 
@@ -35,10 +35,10 @@ def cross_device_ops(options: AllReduceOptions | None, *, num_gpus: int, is_spli
     _refuse(
         "mirrored", options, ("bytes_per_pack", "timeout_seconds"), "only a reduction across workers uses this option"
     )
-    if options.transport == "native" and (num_gpus or options.algorithm not in ("auto", "ring")):
+    if options.transport == "native" and (num_gpus or options.algorithm != "auto"):
         raise ValueError(
             "expected several CPUs and all_reduce.algorithm='auto' for all_reduce.transport='native' of the strategy "
-            f"mirrored, received {num_gpus} GPUs and {options.algorithm!r}; leave the transport out."
+            f"mirrored, received {num_gpus} GPUs and {options.algorithm!r}; leave the transport or the algorithm out."
         )
     packs = {} if options.num_packs is None else {"num_packs": options.num_packs}
     if options.algorithm == "nccl":
@@ -89,6 +89,11 @@ def communication_options(
         )
     if options.algorithm == "nccl":
         _refuse_nccl_on_parts(is_split)
+    if options.transport == "native" and options.algorithm != "auto":
+        raise ValueError(
+            "expected all_reduce.algorithm='auto' for all_reduce.transport='native', which has an algorithm of its "
+            f"own, received {options.algorithm!r}; leave the algorithm or the transport out."
+        )
     implementation = tf.distribute.experimental.CommunicationImplementation
     return tf.distribute.experimental.CommunicationOptions(
         bytes_per_pack=options.bytes_per_pack or 0,
@@ -119,27 +124,21 @@ def with_all_reduce(
     """
     if strategy.num_replicas_in_sync > 1 and isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
         warn_unless_streams(strategy)
+    choose_transport(strategy, options, num_workers=num_workers, timeout_seconds=timeout_seconds)
     if num_workers == 1:
-        transport = options.transport if options else "auto"
-        if transport == "native" or (transport == "auto" and is_installed()):
-            why = install_within_process(strategy)
-            if why and transport == "native":
-                raise ValueError(
-                    f"expected the native transport to be usable within one process, received: {why}; leave "
-                    "all_reduce.transport out."
-                )
         return remember_all_reduce(strategy, options)
     seconds = (options and options.timeout_seconds) or DEFAULT_TIMEOUT_SECONDS
     options = dataclasses.replace(options or AllReduceOptions(), timeout_seconds=seconds)
-    if options.transport != "tensorflow":
-        install(strategy, asked=options.transport, timeout_seconds=timeout_seconds)
     return remember_all_reduce(strategy, options, SumDeadline(strategy, timeout_seconds=seconds))
 
 
 def automatic_algorithm(
     strategy: str, options: AllReduceOptions | None, *, devices: int | Sequence[str] | None, gpus: int, is_split: bool
 ) -> str:
-    """Returns what "auto" chooses, for the line of the log; "" if the options name an algorithm.
+    """Returns what "auto" chooses, for the line of the log.
+
+    Returns "" if the options name an algorithm, and if the strategy may get the native transport: the workers then have
+    to agree, and choose_transport writes a line of its own.
 
     Across workers TensorFlow's runtime takes the ring for "auto", on GPUs too, and between logical GPUs as well.
 
@@ -172,12 +171,11 @@ def automatic_algorithm(
 
 
 def _automatic_on_cpus(strategy: str, options: AllReduceOptions | None) -> str:
-    transport = options.transport if options else "auto"
-    if transport == "native" or (transport == "auto" and is_installed()):
-        return "tfdist-native"
-    if transport == "tensorflow" or strategy == "mirrored":
+    if may_be_native(options):
+        return ""
+    if strategy == "mirrored" or (options is not None and options.transport == "tensorflow"):
         return "ring"
-    return "ring (tfdist-native is not installed)"
+    return f"ring ({NOT_INSTALLED})"
 
 
 def refuse_all_reduce(strategy: str, options: AllReduceOptions | None) -> None:

@@ -111,7 +111,8 @@ def start_workers(
         return prepare_keras(with_all_reduce(make(), all_reduce), "multi_worker_mirrored")
     start = time.monotonic()
     wait_for_peers(cluster, timeout_seconds=startup_timeout_seconds, log=get_logger().info)
-    with start_deadline(cluster, timeout_seconds=time_to_start(startup_timeout_seconds, since=start)):
+    seconds, connecting = time_to_start(startup_timeout_seconds, since=start), time.monotonic()
+    with start_deadline(cluster, timeout_seconds=seconds):
         try:
             strategy = make()
         except RuntimeError as error:
@@ -126,7 +127,7 @@ def start_workers(
             strategy,
             all_reduce,
             num_workers=cluster.num_workers,
-            timeout_seconds=time_to_start(startup_timeout_seconds, since=start),
+            timeout_seconds=seconds - (time.monotonic() - connecting),
         )
     prepare_keras(strategy, "multi_worker_mirrored")
     if cluster.num_workers > 1:

@@ -11,69 +11,88 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfdist._log import get_logger
 from tfdist.allreduce.native.communicator import Communicator, Listener
-from tfdist.allreduce.native.library import why_missing
+from tfdist.allreduce.native.library import NOT_INSTALLED, why_missing
 from tfdist.allreduce.native.rendezvous import Rendezvous
 from tfdist.allreduce.streams import unexpected_launchers, why_unexpected
 
+ON_GPUS = "the replicas are not on CPUs"
+OTHER_ALGORITHM = "another algorithm than the ring was asked for"
+KNOWN_BEFORE = (NOT_INSTALLED, ON_GPUS, OTHER_ALGORITHM)
+"""Reasons that a process knows before it asks the others."""
+
+# For all that the workers do here; the rest of their time for the start is left to what follows.
 _LONGEST_SECONDS = 60.0
+_SHARE_OF_START = 0.8
+# Connections within a data centre take milliseconds. Those that a firewall drops are given up after this time.
+_CONNECT_SECONDS = 10.0
+# Threads that cannot be started are a RuntimeError.
+_FAILURES = (OSError, TimeoutError, RuntimeError)
 
 
 def install(strategy: tf.distribute.MultiWorkerMirroredStrategy, *, asked: str, timeout_seconds: float) -> str:
     """Replaces the launchers of a strategy; all workers call this function together.
 
+    Each part has its own share of the time: the workers agree who can connect, they connect, and they agree whether all
+    have connected.
+
     Args:
         strategy: a strategy of several workers, connected.
         asked: "auto" or "native", as in AllReduceOptions.
-        timeout_seconds: how long the workers may take to connect.
+        timeout_seconds: how long the workers may take to start.
 
     Returns:
         Why the strategy has not got the transport; "" if it has.
 
     Raises:
         RuntimeError: if "native" was asked for, and a worker cannot use it.
+        TimeoutError: if a worker does not take part.
     """
     extended = strategy.extended
-    worker, workers = extended._id_in_cluster, extended._num_workers
-    rendezvous = Rendezvous(worker=worker, workers=workers, timeout_seconds=min(timeout_seconds, _LONGEST_SECONDS))
+    worker, replicas = extended._id_in_cluster, len(extended.worker_devices)
+    seconds = min(_SHARE_OF_START * timeout_seconds, _LONGEST_SECONDS)
+    connect_seconds = round(min(seconds / 4, _CONNECT_SECONDS), 1)
+    rendezvous = Rendezvous(worker=worker, workers=extended._num_workers, timeout_seconds=seconds)
     why = _why_not(strategy)
     names = _task_names(strategy)
     listeners: list[Listener] = []
-    run_id = rendezvous.run_id()
-    replicas = len(extended.worker_devices)
+    run_id = rendezvous.run_id(keep_seconds=2 * connect_seconds)
     if not why:
         try:
             listeners = [Listener(_listen_on(strategy), shares_memory=True, run_id=run_id) for _ in range(replicas)]
-        except OSError as error:
+        except _FAILURES as error:
             why = str(error)
     ports = [[listener.port, listener.machine, listener.local] for listener in listeners]
-    found = rendezvous.exchange("addresses", {"why": why, "listeners": ports})
-    why = _first_reason([one["why"] for one in found], names)
-    is_on_some = not all(one["why"] for one in found)
-    communicators: list[Communicator] = []
-    if not why:
-        try:
-            addresses = _addresses(found, names, _hosts(strategy))
-            communicators = _connect(listeners, addresses, first=worker * replicas, timeout_seconds=timeout_seconds)
-        except (OSError, TimeoutError) as error:
-            why = str(error)
-        found = rendezvous.exchange("connected", {"why": why})
-        why = _first_reason([one["why"] for one in found], names)
+    own = {"why": why, "listeners": ports}
+    found = rendezvous.exchange("addresses", own, keep_seconds=2 * connect_seconds)
+    why = _common_reason([one["why"] for one in found], names)
     if why:
-        for communicator in communicators:
-            communicator.close()
         if asked == "native":
             raise RuntimeError(
                 f"expected all workers to have the native transport, received: {why}; install tfdist-native with "
-                "`pip install 'tfdist[native]'` on all workers, or leave all_reduce.transport out."
+                "`pip install '.[native]'` in a checkout of tfdist on all workers, or leave all_reduce.transport out."
             )
-        # If no worker can use it, the line about the strategy says so.
-        if is_on_some:
-            get_logger().info("gradients are sent by TensorFlow: %s", why)
         return why
-    _replace_launchers(strategy, extended._cross_device_ops, communicators)
-    return ""
+    communicators: list[Communicator] = []
+    try:
+        addresses = _addresses(found, names, _hosts(strategy))
+        communicators = _connect(listeners, addresses, first=worker * replicas, timeout_seconds=connect_seconds)
+    except _FAILURES as error:
+        why = str(error)
+    found = rendezvous.exchange("connected", {"why": why})
+    # The last worker that has not connected has called the others; those have only waited for it.
+    why = _common_reason([one["why"] for one in reversed(found)], names[::-1])
+    if not why:
+        _replace_launchers(strategy, extended._cross_device_ops, communicators)
+        return ""
+    for communicator in communicators:
+        communicator.close()
+    if asked == "native":
+        raise RuntimeError(
+            f"expected all workers to connect for the native transport, received: {why}; let the network pass TCP "
+            "connections between the workers on all ports, or leave all_reduce.transport out."
+        )
+    return why
 
 
 def install_within_process(strategy: tf.distribute.Strategy) -> str:
@@ -91,18 +110,21 @@ def install_within_process(strategy: tf.distribute.Strategy) -> str:
         return ""
     operations = getattr(extended, "_collective_ops", extended._cross_device_ops)
     if extended._cross_device_ops is not None and extended._cross_device_ops is not operations:
-        return "another algorithm than the ring was asked for"
+        return OTHER_ALGORITHM
     if not all("CPU" in device.upper() for device in devices):
-        return "the replicas are not on several CPUs"
+        return ON_GPUS
     why = why_missing() or why_unexpected(getattr(operations, "_launchers", None))
     if why:
         return why
     run_id = secrets.token_hex(32)
-    listeners = [Listener("127.0.0.1", shares_memory=True, run_id=run_id) for _ in devices]
-    addresses = [
-        f"replica_{number} 127.0.0.1 {one.port} {one.machine} {one.local}" for number, one in enumerate(listeners)
-    ]
-    communicators = _connect(listeners, addresses, first=0, timeout_seconds=_LONGEST_SECONDS)
+    try:
+        listeners = [Listener("127.0.0.1", shares_memory=True, run_id=run_id) for _ in devices]
+        addresses = [
+            f"replica_{number} 127.0.0.1 {one.port} {one.machine} {one.local}" for number, one in enumerate(listeners)
+        ]
+        communicators = _connect(listeners, addresses, first=0, timeout_seconds=_CONNECT_SECONDS)
+    except _FAILURES as error:
+        return str(error)
     _replace_launchers(strategy, operations, communicators)
     return ""
 
@@ -125,14 +147,15 @@ def _replace_launchers(
 
 def _why_not(strategy: tf.distribute.Strategy) -> str:
     if any("GPU" in device.upper() for device in strategy.extended.worker_devices):
-        return "the replicas are on GPUs"
+        return ON_GPUS
     return why_missing() or unexpected_launchers(strategy)
 
 
-def _first_reason(reasons: Sequence[str], names: Sequence[str]) -> str:
+def _common_reason(reasons: Sequence[str], names: Sequence[str]) -> str:
+    """Returns the first reason, with the worker that has it if not all have the same; "" if there is none."""
     for reason, name in zip(reasons, names, strict=True):
         if reason:
-            return f"{reason} ({name})"
+            return reason if len(set(reasons)) == 1 else f"{reason} ({name})"
     return ""
 
 
@@ -179,4 +202,10 @@ def _connect(
             threads.submit(listener.connect, first + number, addresses, timeout_seconds=timeout_seconds)
             for number, listener in enumerate(listeners)
         ]
-        return [future.result() for future in futures]
+    errors = [error for error in (future.exception() for future in futures) if error is not None]
+    if errors:
+        for future in futures:
+            if future.exception() is None:
+                future.result().close()
+        raise errors[0]
+    return [future.result() for future in futures]

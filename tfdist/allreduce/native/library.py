@@ -12,6 +12,8 @@ import tensorflow as tf
 PROTOCOL = 2
 """Which protocol of tfdist-native this code was written for."""
 
+NOT_INSTALLED = "tfdist-native is not installed"
+
 _TEXT, _SIZE = ctypes.c_char_p, ctypes.c_int
 _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "tfdist_listen": (ctypes.c_void_p, [_TEXT, ctypes.c_int, _TEXT, _TEXT, _SIZE]),
@@ -44,7 +46,7 @@ def why_missing() -> str:
         True
     """
     if not is_installed():
-        return "tfdist-native is not installed"
+        return NOT_INSTALLED
     import tfdist_native
 
     if tfdist_native.PROTOCOL != PROTOCOL:

@@ -29,33 +29,45 @@ class Rendezvous:
         self._deadline = time.monotonic() + timeout_seconds
         self._place = f"tfdist/native/{next(_numbers)}"
 
-    def run_id(self) -> str:
-        """Returns a secret of the chief, which only the workers of this cluster read."""
+    def run_id(self, *, keep_seconds: float = 0.0) -> str:
+        """Returns a secret of the chief, which only the workers of this cluster read.
+
+        Args:
+            keep_seconds: how much of the time to leave for later calls.
+
+        Raises:
+            TimeoutError: if the chief does not send it in time.
+        """
         if self._worker == 0:
             _service().set_config_key_value(f"{self._place}/run", secrets.token_hex(32))
-        return self._get("run", worker=0)
+        return self._get("run", worker=0, keep_seconds=keep_seconds)
 
-    def exchange(self, what: str, values: Mapping[str, Any]) -> list[dict[str, Any]]:
+    def exchange(self, what: str, values: Mapping[str, Any], *, keep_seconds: float = 0.0) -> list[dict[str, Any]]:
         """Returns the values of all workers, in the order of the workers.
 
         Args:
             what: a word for this exchange.
             values: of this worker; plain values for JSON.
+            keep_seconds: how much of the time to leave for later calls.
 
         Raises:
             TimeoutError: if a worker does not send its values in time.
         """
         _service().set_config_key_value(f"{self._place}/{what}/{self._worker}", json.dumps(dict(values)))
-        return [json.loads(self._get(f"{what}/{worker}", worker=worker)) for worker in range(self._workers)]
+        return [
+            json.loads(self._get(f"{what}/{worker}", worker=worker, keep_seconds=keep_seconds))
+            for worker in range(self._workers)
+        ]
 
-    def _get(self, key: str, *, worker: int) -> str:
-        left = max(1, int(1000 * (self._deadline - time.monotonic())))
+    def _get(self, key: str, *, worker: int, keep_seconds: float) -> str:
+        left = max(1, int(1000 * (self._deadline - keep_seconds - time.monotonic())))
         try:
             return str(_service().get_config_key_value(f"{self._place}/{key}", left))
         except tf.errors.DeadlineExceededError:
             raise TimeoutError(
-                f"expected worker number {worker} to agree on a transport within {self._timeout_seconds:g} s; give all "
-                "workers the same release of tfdist and the same all_reduce.transport."
+                f"expected worker number {worker} to agree on a transport within "
+                f"{self._timeout_seconds - keep_seconds:g} s; give all workers the same release of tfdist and the same "
+                "options of all_reduce."
             ) from None
 
 

@@ -7,13 +7,9 @@ used again until the code changes. --write writes the table of docs/versions.md 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import hashlib
 import json
-import os
 import shutil
-import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -23,12 +19,12 @@ from tests.generated import between_marks
 from tests.matrix.environments import made
 from tests.matrix.pairs import Pair, named
 from tests.matrix.rows import ROWS
+from tests.matrix.running import run_in
 from tests.matrix.table import BAD, is_good, table, words_of
 from tests.processes import ROOT
 
 PAIR_SECONDS = 2700
 FOLDER = ROOT / "build" / "matrix"
-_INHERITED = ("TF_CONFIG", "TF_USE_LEGACY_KERAS", "KERAS_BACKEND", "PYTHONPATH", "PYTEST_ADDOPTS")
 
 
 def fingerprint() -> str:
@@ -36,7 +32,7 @@ def fingerprint() -> str:
     digest = hashlib.sha256()
     for folder in ("tfdist", "tests/conformance", "tests/canaries", "tests/matrix"):
         for path in sorted((ROOT / folder).rglob("*.py")):
-            if path.name not in ("table.py", "__main__.py"):
+            if path.name not in ("table.py", "native.py", "__main__.py"):
                 digest.update(path.read_bytes())
     return digest.hexdigest()[:12]
 
@@ -60,28 +56,8 @@ def result_of(pair: Pair, *, keep: bool, processes: int) -> dict[str, Any]:
     print(f"{pair.name}: installed in {time.monotonic() - began:.0f} s", flush=True)
     path.parent.mkdir(parents=True, exist_ok=True)
     log = path.with_suffix(".log")
-    variables = {name: value for name, value in os.environ.items() if name not in _INHERITED}
-    variables |= {"PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "2", "TF_ENABLE_ONEDNN_OPTS": "1"}
-    if pair.is_tf_keras:
-        variables["TF_USE_LEGACY_KERAS"] = "1"
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            [str(python), "-m", "tests.matrix.core", str(path), str(processes)],
-            cwd=ROOT,
-            env=variables,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-        try:
-            process.wait(PAIR_SECONDS)
-        except subprocess.TimeoutExpired:
-            pass
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+    command = ["-m", "tests.matrix.core", str(path), str(processes)]
+    run_in(pair, python, *command, log=log, deadline_seconds=PAIR_SECONDS)
     if not path.exists():
         raise RuntimeError(f"{pair.name}: no result within {PAIR_SECONDS} s:\n{log.read_text()[-6000:]}")
     if not keep:

@@ -19,16 +19,23 @@ def tracked(folder: str = "") -> list[str]:
     return subprocess.check_output(["git", "ls-files", folder or "."], cwd=ROOT, text=True).split()
 
 
+def copy_sources(folder: Path) -> None:
+    """Copies the files that git knows into a folder, which packages can be built from.
+
+    A folder `build` or `*.egg-info` in the checkout would bring files of earlier builds into the packages.
+    """
+    for path in tracked():
+        if not path.startswith(("docs/", "notebooks/")):
+            target = folder / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / path, target)
+
+
 @functools.cache
 def built() -> dict[str, Path]:
     """Returns the path of the wheel and the sdist, which are built once in a process."""
-    # A folder `build` or `*.egg-info` in the checkout would bring files of earlier builds into the packages.
     folder = Path(tempfile.mkdtemp(prefix="tfdist-built-"))
-    for path in tracked():
-        if not path.startswith(("docs/", "notebooks/")):
-            target = folder / "sources" / path
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(ROOT / path, target)
+    copy_sources(folder / "sources")
     # Without isolation, because build would download its backend, which the extra `test` has installed.
     command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder / "dist"), "."]
     ended = subprocess.run(

@@ -1,7 +1,8 @@
 """Runs tests of the native transport on every TensorFlow, each with the same build of tfdist-native.
 
 Without names one pair of each TensorFlow is tested, minutes each. The environments are those of
-`python -m tests.matrix`. A result is used again until the code changes. --write writes the table of native/README.md and needs all results.
+`python -m tests.matrix`. A result is used again until the code changes. --write writes the table of native/README.md
+and needs all results.
 """
 
 from __future__ import annotations

@@ -36,6 +36,8 @@ PROGRAMS = {
     "auto": """
 import sys, tfdist
 from tfdist.cluster import ClusterConfig
+# As if tfdist-native were not installed.
+sys.modules["tfdist_native"] = None
 evaluator = ClusterConfig(jobs={"chief": ["a:1"], "worker": ["b:1"], "ps": ["c:1"]}, task_type="evaluator")
 for options in ({"devices": 2}, {}, {"cluster": evaluator}):
     attempt(lambda: tfdist.create_strategy("auto", **options))

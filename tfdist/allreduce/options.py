@@ -19,8 +19,9 @@ class AllReduceOptions:
     None means "not asked for": DistributedOptimizer then takes the strategy's option, and the strategy the default.
 
     Args:
-        algorithm: "auto" leaves the choice to TensorFlow; "ring" works across workers; "nccl" works with GPUs, within
-            and across workers; "hierarchical_copy" and "reduction_to_one_device" work within one process.
+        algorithm: "auto" leaves the choice to the transport; the others go through TensorFlow: "ring" works across
+            workers; "nccl" works with GPUs, within and across workers; "hierarchical_copy" and
+            "reduction_to_one_device" work within one process.
         num_packs: into how many packs the devices of one process split the gradients ("nccl" and "hierarchical_copy" of
             the mirrored strategy); the default is 1.
         bytes_per_pack: size in bytes at which a pack is closed. The default is 2 MiB with DistributedOptimizer; without
@@ -33,7 +34,7 @@ class AllReduceOptions:
             made with one; the default is no compression.
         transport: what carries sums between workers: "tensorflow", TensorFlow's own collectives; "native", the package
             tfdist-native, through shared memory and TCP; "auto", the default, takes tfdist-native where all workers
-            have it and train on CPUs.
+            have it, can connect and train on CPUs, unless an algorithm is named.
 
     Raises:
         ValueError: for an unknown algorithm, transport or compression, and for sizes that are not positive.

@@ -152,7 +152,7 @@ def define(fv: flags.FlagValues) -> None:
     flags.DEFINE_list(
         "devices", [], "Local devices: a number, or names such as CPU:0,CPU:1; empty for all GPUs.", flag_values=fv
     )
-    flags.DEFINE_enum("all_reduce", "auto", ALGORITHMS, "Algorithm that sums the gradients.", flag_values=fv)
+    flags.DEFINE_enum("all_reduce", "auto", ALGORITHMS, "Algorithm of TensorFlow that sums gradients.", flag_values=fv)
     flags.DEFINE_integer("num_packs", None, "Number of packs, within one process.", lower_bound=1, flag_values=fv)
     flags.DEFINE_integer(
         "bytes_per_pack", None, "Bytes of a pack of gradients, across workers.", lower_bound=1, flag_values=fv

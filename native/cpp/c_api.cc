@@ -51,6 +51,8 @@ void tfdist_address(void* listener, char* text, int text_size) {
   Write(static_cast<tfdist::Listener*>(listener)->address().ToString(), text, text_size);
 }
 
+void tfdist_stop_listening(void* listener) { delete static_cast<tfdist::Listener*>(listener); }
+
 int64_t tfdist_connect(void* listener, int rank, const char* addresses, double timeout_seconds, char* error,
                        int error_size) {
   std::unique_ptr<tfdist::Listener> owned(static_cast<tfdist::Listener*>(listener));

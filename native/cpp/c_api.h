@@ -9,9 +9,11 @@
 TFDIST_EXPORT void* tfdist_listen(const char* host, int shares_memory, const char* id, char* error, int error_size);
 // Writes the address of a listener, which the other ranks need: NAME HOST PORT MACHINE SOCKET. Its name is "-".
 TFDIST_EXPORT void tfdist_address(void* listener, char* text, int text_size);
+// Ends a listener that has not connected.
+TFDIST_EXPORT void tfdist_stop_listening(void* listener);
 // Connects with the other ranks. The addresses are in one text, one per line, in the order of the ranks; the first word
-// of each line is the name of the rank for messages, with _ for blanks. Returns the number of the communicator, from 1. Ends the listener in
-// any case.
+// of each line is the name of the rank for messages, with _ for blanks. Returns the number of the communicator, from 1.
+// Ends the listener in any case.
 TFDIST_EXPORT int64_t tfdist_connect(void* listener, int rank, const char* addresses, double timeout_seconds,
                                      char* error, int error_size);
 TFDIST_EXPORT void tfdist_close(int64_t communicator);

@@ -47,6 +47,9 @@ class Channel {
   virtual int Socket() const = 0;
   virtual void OnSocketEvent() = 0;
 
+  // Throws if the host of the other end has not answered for a long time; called about once per second.
+  virtual void CheckHost() {}
+
   // Tells the other end that nothing more will be sent.
   virtual void FinishSending() = 0;
 

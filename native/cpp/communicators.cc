@@ -3,6 +3,7 @@
 #include <map>
 #include <mutex>
 #include <utility>
+#include <vector>
 
 namespace tfdist {
 namespace {
@@ -10,6 +11,7 @@ namespace {
 std::mutex mutex;
 // Never destroyed: threads of TensorFlow may use a communicator until the process ends.
 auto& engines = *new std::map<int64_t, std::shared_ptr<Engine>>;
+auto& called_when_removed = *new std::vector<std::function<void(int64_t)>>;
 int64_t next = 1;
 
 }  // namespace
@@ -28,11 +30,22 @@ std::shared_ptr<Engine> FindCommunicator(int64_t number) {
 
 void RemoveCommunicator(int64_t number) {
   std::shared_ptr<Engine> ended;
+  std::vector<std::function<void(int64_t)>> functions;
+  {
+    std::lock_guard<std::mutex> lock(mutex);
+    auto found = engines.find(number);
+    if (found == engines.end()) return;
+    ended = std::move(found->second);
+    engines.erase(found);
+    functions = called_when_removed;
+  }
+  ended.reset();
+  for (auto& function : functions) function(number);
+}
+
+void CallWhenRemoved(std::function<void(int64_t)> function) {
   std::lock_guard<std::mutex> lock(mutex);
-  auto found = engines.find(number);
-  if (found == engines.end()) return;
-  ended = std::move(found->second);
-  engines.erase(found);
+  called_when_removed.push_back(std::move(function));
 }
 
 }  // namespace tfdist

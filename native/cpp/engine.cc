@@ -30,6 +30,9 @@ constexpr auto kFarewellTime = std::chrono::milliseconds(300);
 constexpr size_t kLongestFarewell = 1000;
 // A tag that was not used for so many other tags is not used again.
 constexpr size_t kTags = 1 << 16;
+// How often deadlines are checked while bytes move, and whether the other hosts answer.
+constexpr auto kDeadlinesEvery = std::chrono::milliseconds(50);
+constexpr auto kHostsEvery = std::chrono::seconds(1);
 const char kZeros[kAlignment] = {};
 
 size_t PaddingOf(size_t bytes) { return (kAlignment - bytes % kAlignment) % kAlignment; }
@@ -142,7 +145,15 @@ void Engine::Run() {
       }
       moved |= CompleteFinished();
       if (!moved && failing_.code == Code::kOk) moved = SpillOne();
-      if (!moved) CheckDeadlines();
+      auto now = Clock::now();
+      if (!moved || now - deadlines_checked_ > kDeadlinesEvery) {
+        deadlines_checked_ = now;
+        CheckDeadlines();
+      }
+      if (now - hosts_checked_ > kHostsEvery) {
+        hosts_checked_ = now;
+        CheckHosts();
+      }
     } else {
       bool is_parted = true;
       for (int rank = 0; rank < size_; ++rank) {
@@ -620,7 +631,19 @@ void Engine::CheckDeadlines() {
         text << separator << names_[rank];
         separator = ", ";
       }
+      text << "; see in its log what it does instead";
       return Fail(Code::kDeadlineExceeded, text.str());
+    }
+  }
+}
+
+void Engine::CheckHosts() {
+  for (int rank = 0; rank < size_; ++rank) {
+    if (rank == rank_ || peers_[rank].is_gone) continue;
+    try {
+      peers_[rank].channel->CheckHost();
+    } catch (const PeerLost& error) {
+      Lose(rank, error.what());
     }
   }
 }

@@ -99,6 +99,7 @@ class Engine {
   bool SumUp(Operation* op, Summation& sum);
   bool SpillOne();
   void CheckDeadlines();
+  void CheckHosts();
   // The ranks that an operation waits for.
   std::vector<int> AwaitedBy(const Operation& op) const;
   bool HasUnsent(const Operation* op) const;
@@ -146,6 +147,7 @@ class Engine {
   bool has_complete_ = false;
   Status failing_;
   Clock::time_point farewell_until_;
+  Clock::time_point deadlines_checked_, hosts_checked_;
   std::atomic<uint64_t> bytes_sent_{0};
   std::thread thread_;
 };

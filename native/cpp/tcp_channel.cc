@@ -13,6 +13,9 @@ namespace tfdist {
 namespace {
 
 constexpr size_t kBuffer = 256 << 10;
+// A host that does not answer for so long is lost: 30 s without traffic, and then three questions, each 10 s later.
+constexpr int kIdleSeconds = 30, kProbeSeconds = 10, kProbes = 3;
+constexpr auto kSilence = std::chrono::seconds(kIdleSeconds + kProbeSeconds * kProbes);
 
 std::string Lost(const char* call) {
   return std::string(call) + ": " + std::strerror(errno);
@@ -23,6 +26,25 @@ std::string Lost(const char* call) {
 TcpChannel::TcpChannel(FileDescriptor socket) : socket_(std::move(socket)), buffer_(new char[kBuffer]) {
   int yes = 1;
   setsockopt(socket_.get(), IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
+  setsockopt(socket_.get(), SOL_SOCKET, SO_KEEPALIVE, &yes, sizeof yes);
+  setsockopt(socket_.get(), IPPROTO_TCP, TCP_KEEPIDLE, &kIdleSeconds, sizeof kIdleSeconds);
+  setsockopt(socket_.get(), IPPROTO_TCP, TCP_KEEPINTVL, &kProbeSeconds, sizeof kProbeSeconds);
+  setsockopt(socket_.get(), IPPROTO_TCP, TCP_KEEPCNT, &kProbes, sizeof kProbes);
+}
+
+// The kernel asks a host only while nothing is on the way to it; else it repeats what it sent, for 15 minutes.
+// TCP_USER_TIMEOUT would also end the connection to a host that answers, but whose process does not read for a while.
+void TcpChannel::CheckHost() {
+  tcp_info info{};
+  socklen_t size = sizeof info;
+  auto now = std::chrono::steady_clock::now();
+  if (getsockopt(socket_.get(), IPPROTO_TCP, TCP_INFO, &info, &size) || !info.tcpi_unacked) {
+    unacknowledged_since_ = now;
+    return;
+  }
+  auto silence = std::min<std::chrono::steady_clock::duration>(std::chrono::milliseconds(info.tcpi_last_ack_recv),
+                                                               now - unacknowledged_since_);
+  if (silence > kSilence) throw PeerLost("its host has not answered for 60 s");
 }
 
 size_t TcpChannel::Send(const iovec* parts, int count) {

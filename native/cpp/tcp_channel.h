@@ -1,6 +1,7 @@
 // A channel through a TCP connection to a rank on another host.
 #pragma once
 
+#include <chrono>
 #include <memory>
 
 #include "channel.h"
@@ -23,6 +24,7 @@ class TcpChannel : public Channel {
   void WakeUp() override {}
   int Socket() const override { return socket_.get(); }
   void OnSocketEvent() override { is_readable_ = is_writable_ = true; }
+  void CheckHost() override;
   void FinishSending() override;
   std::string Name() const override { return "tcp"; }
 
@@ -34,6 +36,8 @@ class TcpChannel : public Channel {
   size_t begin_ = 0, end_ = 0;
   // Events of the socket are edge-triggered: it is ready until a call says that it is not.
   bool is_readable_ = true, is_writable_ = true;
+  // Since then, the other host has always had bytes to acknowledge.
+  std::chrono::steady_clock::time_point unacknowledged_since_ = std::chrono::steady_clock::now();
 };
 
 }  // namespace tfdist

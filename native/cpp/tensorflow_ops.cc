@@ -2,12 +2,15 @@
 //
 // TfdistStart is stateful, so that no optimisation drops it or merges two of them. Its token is a variable of the replica:
 // a function starts the operations of a replica in one order, and those of other replicas independently of them.
-// TfdistWait is asynchronous: it blocks no thread of TensorFlow.
+// TfdistWait is asynchronous: it blocks no thread of TensorFlow. It is not stateful, since TensorFlow would then order the
+// waits of all replicas; tfdist marks it as an operation that a function runs even if it does not use the result.
 #include <cstdint>
 #include <functional>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -47,9 +50,9 @@ void FailKernel(TF_OpKernelContext* context, int code, const std::string& messag
 
 // A collective operation between its TfdistStart and its TfdistWait.
 struct Pending {
+  int64_t number = 0, communicator = 0;
   TensorOwner in, out;
   bool keeps = false;
-  bool is_sent = false;
   bool is_complete = false;
   Status status;
   TF_OpKernelContext* waiting = nullptr;
@@ -59,6 +62,8 @@ struct Pending {
 std::mutex mutex;
 // Never destroyed: threads of TensorFlow may use it until the process ends.
 auto& pending = *new std::map<int64_t, std::shared_ptr<Pending>>;
+// Communicators that have been removed.
+auto& removed = *new std::set<int64_t>;
 int64_t next = 1;
 
 void Deliver(const std::shared_ptr<Pending>& item) {
@@ -82,11 +87,25 @@ void Complete(const std::shared_ptr<Pending>& item, const Status& status) {
     std::lock_guard<std::mutex> lock(mutex);
     item->is_complete = true;
     item->status = status;
-    // Grappler leaves out a TfdistWait whose result nobody needs, so that a sender must not keep what it has sent.
-    if (item->is_sent) item->in.reset();
-    if (item->waiting == nullptr) return;
+    // Nobody may wait for a result, such as after a step that failed.
+    item->in.reset();
+    if (status.code != Code::kOk) item->out.reset();
+    if (item->waiting == nullptr) {
+      if (removed.count(item->communicator)) pending.erase(item->number);
+      return;
+    }
   }
   Deliver(item);
+}
+
+// Nobody waits for what is kept of a communicator that has been removed.
+void Forget(int64_t communicator) {
+  std::lock_guard<std::mutex> lock(mutex);
+  removed.insert(communicator);
+  for (auto it = pending.begin(); it != pending.end();) {
+    bool is_over = it->second->communicator == communicator && it->second->is_complete;
+    it = is_over ? pending.erase(it) : std::next(it);
+  }
 }
 
 struct StartKernel {
@@ -120,7 +139,7 @@ void RunStart(void* opaque, TF_OpKernelContext* context) {
   auto item = std::make_shared<Pending>();
   item->in.reset(value);
   item->keeps = kernel->keeps != 0;
-  item->is_sent = static_cast<Kind>(kernel->kind) == Kind::kSend;
+  item->communicator = kernel->communicator;
   if (!TF_GetCode(status.get())) TF_GetInput(context, 1, &key, status.get());
   TensorOwner owned_key(key);
   int64_t number = 0;
@@ -160,7 +179,7 @@ void RunStart(void* opaque, TF_OpKernelContext* context) {
   request.done = [item](const Status& result) { Complete(item, result); };
   {
     std::lock_guard<std::mutex> lock(mutex);
-    number = next++;
+    number = item->number = next++;
     pending[number] = item;
     auto oldest = pending.begin();
     while (oldest != pending.end() && oldest->second->keeps) ++oldest;
@@ -198,7 +217,7 @@ void RunWait(void*, TF_OpKernelContext* context, TF_AsyncOpKernelDoneCallback* c
     }
   }
   if (!item) {
-    FailKernel(context, static_cast<int>(Code::kInvalidArgument), "expected a TfdistStart for each TfdistWait");
+    FailKernel(context, static_cast<int>(Code::kInvalidArgument), "expected a TfdistStart for each TfdistWait, of a communicator that has not been closed");
     return done();
   }
   if (is_complete) Deliver(item);
@@ -240,6 +259,7 @@ const char* Register() {
                            status.get());
   TF_RegisterKernelBuilder("TfdistWait", TF_NewAsyncKernelBuilder("TfdistWait", "CPU", NewWait, RunWait, DeleteWait),
                            status.get());
+  CallWhenRemoved(Forget);
   return TF_GetCode(status.get()) ? "TF_RegisterKernelBuilder" : nullptr;
 }
 

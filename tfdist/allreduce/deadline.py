@@ -29,6 +29,8 @@ from tfdist.allreduce.streams import communicators_of
 # A sum that waits for longer is stored for the other workers. Almost every sum ends sooner, which saves the call.
 _ARRIVAL_SECONDS = 10.0
 _FIRST_REPORT_SECONDS = 60.0
+# The deadline of all operations of the native transport. It is later, since a SumDeadline knows what the others do.
+_LATER, _LATER_SECONDS = 1.25, 1.0
 
 
 class SumDeadline:
@@ -49,6 +51,8 @@ class SumDeadline:
         self.timeout_seconds = timeout_seconds
         self.attendance = Attendance(strategy)
         self._communicators = communicators_of(strategy)
+        for communicator in self._communicators:
+            communicator.timeout_seconds = _LATER * timeout_seconds + _LATER_SECONDS
         with strategy.scope():
             # Each replica's device has counters of its own, so that XLA can compile a step that updates them.
             self._begun = PerReplica(tf.zeros([], tf.int64), name="sums_begun")

@@ -4,8 +4,8 @@ from pathlib import Path
 
 __version__ = "0.1.0"
 
-PROTOCOL = 2
-"""Ranks with the same number understand each other."""
+PROTOCOL = 3
+"""tfdist and ranks with the same number understand each other."""
 
 _FOLDER = Path(__file__).parent
 

@@ -6,6 +6,7 @@ import ctypes
 from collections.abc import Sequence
 
 from tfdist.allreduce.native.library import library
+from tfdist.allreduce.options import DEFAULT_TIMEOUT_SECONDS
 
 _TEXT_BYTES = 4096
 
@@ -29,7 +30,7 @@ class Listener:
             raise OSError(f"the native transport cannot listen on {host}: {error.value.decode()}")
         text = ctypes.create_string_buffer(_TEXT_BYTES)
         library().tfdist_address(handle, text, _TEXT_BYTES)
-        self._handle = handle
+        self._handle: int | None = handle
         _, _, port, machine, local = text.value.decode().split(" ")
         self.port, self.machine, self.local = int(port), machine, local
 
@@ -46,12 +47,24 @@ class Listener:
         """
         error = ctypes.create_string_buffer(_TEXT_BYTES)
         handle, self._handle = self._handle, None
+        if handle is None:
+            raise OSError("expected a listener that has neither connected nor been closed")
         number = library().tfdist_connect(
             handle, rank, "\n".join(addresses).encode(), timeout_seconds, error, _TEXT_BYTES
         )
         if not number:
             raise TimeoutError(error.value.decode())
         return Communicator(number, rank=rank, size=len(addresses))
+
+    def close(self) -> None:
+        """Frees the port of a listener that has not connected."""
+        handle, self._handle = self._handle, None
+        if handle is not None:
+            library().tfdist_stop_listening(handle)
+
+    def __del__(self) -> None:
+        if getattr(self, "_handle", None) is not None:
+            self.close()
 
 
 class Communicator:
@@ -61,12 +74,14 @@ class Communicator:
         number: which connections of this process they are.
         rank: the own rank.
         size: the number of ranks.
+        timeout_seconds: how long an operation may wait for other ranks.
     """
 
     def __init__(self, number: int, *, rank: int, size: int) -> None:
         self.number = number
         self.rank = rank
         self.size = size
+        self.timeout_seconds = DEFAULT_TIMEOUT_SECONDS
 
     @property
     def bytes_sent(self) -> int:

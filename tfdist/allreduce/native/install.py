@@ -67,6 +67,8 @@ def install(strategy: tf.distribute.MultiWorkerMirroredStrategy, *, asked: str, 
     found = rendezvous.exchange("addresses", own, keep_seconds=2 * connect_seconds)
     why = _common_reason([one["why"] for one in found], names)
     if why:
+        for listener in listeners:
+            listener.close()
         if asked == "native":
             raise RuntimeError(
                 f"expected all workers to have the native transport, received: {why}; install tfdist-native with "
@@ -85,8 +87,8 @@ def install(strategy: tf.distribute.MultiWorkerMirroredStrategy, *, asked: str, 
     if not why:
         _replace_launchers(strategy, extended._cross_device_ops, communicators)
         return ""
-    for communicator in communicators:
-        communicator.close()
+    for one in (*communicators, *listeners):
+        one.close()
     if asked == "native":
         raise RuntimeError(
             f"expected all workers to connect for the native transport, received: {why}; let the network pass TCP "

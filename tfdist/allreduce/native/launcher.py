@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -11,9 +12,9 @@ from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext
 
 from tfdist.allreduce.native.communicator import Communicator
 from tfdist.allreduce.native.library import operations
+from tfdist.allreduce.native.local_starts import remember_start, remember_wait
 
 _ALL_REDUCE, _ALL_GATHER, _SEND, _RECEIVE = 1, 3, 5, 6
-_FOREVER_SECONDS = 1e9
 FLOATS = ("float64", "float32", "float16", "bfloat16")
 DTYPES = frozenset([*FLOATS, *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))])
 
@@ -101,7 +102,7 @@ class NativeLauncher(CollectiveReplicaLauncher):
             to: the rank that receives it.
             source: the rank whose tensor this rank receives.
             like: a tensor of the shape of what is received; None if it is that of `value`.
-            timeout_seconds: how long to wait for the two ranks; None waits for ever.
+            timeout_seconds: how long to wait for the two ranks; None waits as long as for all ranks.
 
         Returns:
             A function that waits for both, and returns the received tensor.
@@ -118,10 +119,9 @@ class NativeLauncher(CollectiveReplicaLauncher):
 
         def wait() -> tf.Tensor:
             with tf.device(self._device):
-                received = operations().tfdist_wait(operation=started, T=like.dtype)
-                # Outside of functions, the tensor is sent when this returns; in a function, Grappler leaves this
-                # wait out, and the transport keeps the tensor until it is sent.
-                with tf.control_dependencies([operations().tfdist_wait(operation=sent, T=value.dtype)]):
+                received = self._wait(started, like.dtype)
+                # Outside of functions, the tensor is sent when this returns; in a function, when the function returns.
+                with tf.control_dependencies([self._wait(sent, value.dtype)]):
                     received = tf.identity(received)
                 received.set_shape(like.shape)
                 return received
@@ -130,16 +130,16 @@ class NativeLauncher(CollectiveReplicaLauncher):
 
     def _run(self, value: tf.Tensor, kind: int, options: Any) -> tf.Tensor:
         timeout = self._options.merge(options).timeout_seconds
-        started = self._start(value, self._next_instance_key(), kind, timeout)
-        return operations().tfdist_wait(operation=started, T=value.dtype)
+        return self._wait(self._start(value, self._next_instance_key(), kind, timeout), value.dtype)
 
     def _start_in_background(self, value: tf.Tensor, kind: int) -> Any:
         _check_taken(value)
         with tf.device(self._device):
-            return self._start(value, self._next_instance_key(), kind, self._options.timeout_seconds, keeps=1)
+            key = self._next_instance_key()
+            return self._start(value, key, kind, self._options.timeout_seconds, keeps=1).operation
 
-    def _start(self, value: tf.Tensor, key: Any, kind: int, timeout_seconds: float | None, **options: int) -> Any:
-        return operations().tfdist_start(
+    def _start(self, value: tf.Tensor, key: Any, kind: int, timeout_seconds: float | None, **options: int) -> _Started:
+        operation = operations().tfdist_start(
             value=value,
             key=key,
             token=self._get_ordering_token(),
@@ -147,9 +147,39 @@ class NativeLauncher(CollectiveReplicaLauncher):
             kind=kind,
             group=self._group_key,
             ranks=self._group_size,
-            timeout_seconds=timeout_seconds or _FOREVER_SECONDS,
+            timeout_seconds=timeout_seconds or self.communicator.timeout_seconds,
             **options,
         )
+        if tf.executing_eagerly():
+            return _Started(operation)
+        return _Started(operation, remember_start(operation.op, group=self._group(), replica=self.communicator.rank))
+
+    def _wait(self, started: _Started, dtype: tf.DType) -> tf.Tensor:
+        total = operations().tfdist_wait(operation=started.operation, T=dtype)
+        if not tf.executing_eagerly():
+            remember_wait(total.op, started.number, group=self._group(), replica=self.communicator.rank)
+            # A function waits for a result that it does not use too: a barrier has no other.
+            automatic = total.graph.experimental_acd_manager
+            if automatic is not None:
+                automatic.run_independently(total.op)
+        return total
+
+    def _group(self) -> Any:
+        # The launchers of a strategy share both.
+        return self._collective_keys, self._group_key
+
+
+@dataclasses.dataclass(frozen=True)
+class _Started:
+    """An operation that has been started.
+
+    Attributes:
+        operation: its number, an int64 scalar.
+        number: which collective of its graph it is; not used outside of graphs.
+    """
+
+    operation: tf.Tensor
+    number: int = 0
 
 
 def _takes(value: tf.Tensor) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
-PROTOCOL = 2
+PROTOCOL = 3
 """Which protocol of tfdist-native this code was written for."""
 
 NOT_INSTALLED = "tfdist-native is not installed"
@@ -18,6 +18,7 @@ _TEXT, _SIZE = ctypes.c_char_p, ctypes.c_int
 _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "tfdist_listen": (ctypes.c_void_p, [_TEXT, ctypes.c_int, _TEXT, _TEXT, _SIZE]),
     "tfdist_address": (None, [ctypes.c_void_p, _TEXT, _SIZE]),
+    "tfdist_stop_listening": (None, [ctypes.c_void_p]),
     "tfdist_connect": (ctypes.c_int64, [ctypes.c_void_p, ctypes.c_int, _TEXT, ctypes.c_double, _TEXT, _SIZE]),
     "tfdist_close": (None, [ctypes.c_int64]),
     "tfdist_abort": (ctypes.c_int, [ctypes.c_int64, ctypes.c_int, _TEXT]),

@@ -61,9 +61,9 @@ int64_t tfdist_connect(void* listener, int rank, const char* addresses, double t
     std::istringstream lines(addresses);
     for (std::string line; std::getline(lines, line);) parsed.push_back(tfdist::Address::FromString(line));
     std::vector<std::string> names;
-    for (const auto& address : parsed) {
+    for (auto& address : parsed) {
+      std::replace(address.name.begin(), address.name.end(), '_', ' ');
       names.push_back(address.name);
-      std::replace(names.back().begin(), names.back().end(), '_', ' ');
     }
     auto engine = std::make_shared<tfdist::Engine>(owned->Connect(rank, parsed, timeout_seconds), std::move(names));
     return tfdist::AddCommunicator(std::move(engine));

@@ -591,12 +591,32 @@ bool Engine::CompleteFinished() {
   return true;
 }
 
+bool Engine::HasSummands(int rank, const Incoming& part) const {
+  if (!part.spilled.empty()) return true;
+  const Peer& peer = peers_[rank];
+  if (part.sum == nullptr || !peer.has_header || peer.receiving != &part || peer.is_gone) return false;
+  size_t available = 0;
+  try {
+    peer.channel->Peek(1, &available);
+  } catch (const PeerLost&) {
+  }
+  return std::min(available, peer.to_receive) > 0;
+}
+
 std::vector<int> Engine::AwaitedBy(const Operation& op) const {
+  auto awaited = AwaitedBy(op, false);
+  return awaited.empty() ? AwaitedBy(op, true) : awaited;
+}
+
+// with_summands: also ranks whose summands wait here for those of other ranks.
+std::vector<int> Engine::AwaitedBy(const Operation& op, bool with_summands) const {
   std::vector<int> awaited;
   // What a rank sends first waits for no other rank. What it sends later may wait for a rank that is named already.
   for (int phase : {0, 1, 255}) {
     for (int rank = 0; rank < size_; ++rank) {
-      bool waits = false;
+      bool waits = false, has_summands = false;
+      for (const auto& part : op.incoming[rank]) has_summands |= HasSummands(rank, part);
+      if (has_summands && !with_summands) continue;
       for (const auto& part : op.incoming[rank]) waits |= !part.is_complete && part.phase <= phase;
       for (const auto& part : op.outgoing[rank]) waits |= part.sent < part.bytes && part.ready.count == nullptr;
       if (waits) awaited.push_back(rank);

@@ -54,7 +54,9 @@ class Engine {
   ~Engine();
 
   // Starts an operation; any thread may call this, at any time. The operations of the same tag are told apart by their
-  // order, which is the same on all ranks.
+  // order, which is the same on all ranks. Operations of different tags may start in different orders, as long as no
+  // rank waits for one before it starts another that a rank has started earlier: a fragment of an operation that has
+  // not started keeps all that comes after it from the same rank waiting.
   __attribute__((visibility("default"))) void Start(Request request);
 
   // Ends all operations with an error, also those of the other ranks, which receive the message.
@@ -102,6 +104,9 @@ class Engine {
   void CheckHosts();
   // The ranks that an operation waits for.
   std::vector<int> AwaitedBy(const Operation& op) const;
+  std::vector<int> AwaitedBy(const Operation& op, bool with_summands) const;
+  // Whether summands of a rank are there that wait for those of other ranks.
+  bool HasSummands(int rank, const Incoming& part) const;
   bool HasUnsent(const Operation* op) const;
   Operation* Find(int rank, const Header& header) const;
   void CheckMatch(int rank, const Header& header, const Operation* op);

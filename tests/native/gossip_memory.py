@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import tensorflow as tf
 
 import tfdist
+from tests.native.memory import megabytes
 from tfdist.averaging import DPSGD
 
 strategy = tfdist.create_strategy("multi_worker_mirrored", all_reduce=tfdist.AllReduceOptions(transport="native"))
@@ -23,10 +22,6 @@ def of_replica(rows: tf.Tensor) -> tf.Tensor:
         loss = tf.reduce_mean(model(rows) ** 2)
     optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))
     return loss
-
-
-def megabytes() -> float:
-    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096 / 1e6
 
 
 step = tf.function(lambda rows: strategy.run(of_replica, args=(rows,)))

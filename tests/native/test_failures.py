@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.processes import run
+from tests.processes import launch, run
 
 SURVIVORS = Path(__file__).with_name("survivors.py")
 
@@ -29,6 +30,17 @@ def test_a_silent_worker_is_named_after_the_deadline(train):
     result = trained.results[0]
     assert result["error"] == "DeadlineExceededError"
     assert "within 5 s, waited for worker 1; find out in its log what it does instead" in result["message"]
+
+
+@pytest.mark.parametrize("workers", [2, pytest.param(3, marks=pytest.mark.full)])
+def test_a_stopped_worker_is_named_by_all_others_outside_of_training(tmp_path, with_native, workers):
+    folder = tmp_path / "found"
+    folder.mkdir()
+    command = ["--workers", str(workers), "--", sys.executable, "-m", "tests.native.silent_rank", str(folder)]
+    ended = launch(*command, cwd=tmp_path, deadline_seconds=120.0, env=with_native)
+    found = re.findall(r"SILENT (\d) ([\d.]+) .* within 7.25 s, waited for worker 1;", ended.text)
+    assert sorted(int(worker) for worker, _ in found) == [worker for worker in range(workers) if worker != 1]
+    assert all(float(seconds) < 15 for _, seconds in found)
 
 
 @pytest.mark.full

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import weakref
 from collections.abc import Sequence
 
 from tfdist.allreduce.native.library import library
@@ -30,7 +31,9 @@ class Listener:
             raise OSError(f"the native transport cannot listen on {host}: {error.value.decode()}")
         text = ctypes.create_string_buffer(_TEXT_BYTES)
         library().tfdist_address(handle, text, _TEXT_BYTES)
-        self._handle: int | None = handle
+        self._handle = handle
+        self._stop = weakref.finalize(self, library().tfdist_stop_listening, handle)
+        self._stop.atexit = False
         _, _, port, machine, local = text.value.decode().split(" ")
         self.port, self.machine, self.local = int(port), machine, local
 
@@ -46,11 +49,10 @@ class Listener:
             TimeoutError: if other ranks do not answer in time; the message names them.
         """
         error = ctypes.create_string_buffer(_TEXT_BYTES)
-        handle, self._handle = self._handle, None
-        if handle is None:
+        if self._stop.detach() is None:
             raise OSError("expected a listener that has neither connected nor been closed")
         number = library().tfdist_connect(
-            handle, rank, "\n".join(addresses).encode(), timeout_seconds, error, _TEXT_BYTES
+            self._handle, rank, "\n".join(addresses).encode(), timeout_seconds, error, _TEXT_BYTES
         )
         if not number:
             raise TimeoutError(error.value.decode())
@@ -58,13 +60,7 @@ class Listener:
 
     def close(self) -> None:
         """Frees the port of a listener that has not connected."""
-        handle, self._handle = self._handle, None
-        if handle is not None:
-            library().tfdist_stop_listening(handle)
-
-    def __del__(self) -> None:
-        if getattr(self, "_handle", None) is not None:
-            self.close()
+        self._stop()
 
 
 class Communicator:

@@ -56,6 +56,31 @@ class NativeLauncher(CollectiveReplicaLauncher):
                 gathered.set_shape([None if rows is None else rows * self._group_size, *value.shape[1:]])
             return gathered
 
+    def all_reduce_indexed_slices(self, input_slices: tf.IndexedSlices, options: Any = None) -> tf.IndexedSlices:
+        """Returns the slices of all replicas, one replica after another; they may have different numbers of rows.
+
+        TensorFlow gathers in a tf.cond of the replica, where a replica waits for another one that has failed.
+        """
+        values, indices = input_slices.values, input_slices.indices
+        if not (_takes(values) and _takes(indices)):
+            return super().all_reduce_indexed_slices(input_slices, options)
+        with tf.device(self._device):
+            rows = self._all_gather(tf.shape(indices), options)
+            longest = tf.reduce_max(rows)
+            are_equal = tf.equal(tf.reduce_min(rows), longest)
+
+            def gathered(tensor: tf.Tensor) -> tf.Tensor:
+                more = [[0, longest - tf.shape(tensor)[0]], *[[0, 0]] * (tensor.shape.rank - 1)]
+                everyones = self._all_gather(tf.pad(tensor, more), options)
+                of_replicas = [(i * longest, rows[i]) for i in range(self._group_size)]
+                return tf.cond(
+                    are_equal,
+                    lambda: tf.identity(everyones),
+                    lambda: tf.concat([everyones[begin : begin + size] for begin, size in of_replicas], 0),
+                )
+
+            return tf.IndexedSlices(gathered(values), gathered(indices), input_slices.dense_shape)
+
     def start_all_reduce(self, value: tf.Tensor) -> tf.Tensor:
         """Starts the sum of the tensors of all replicas, and returns its number, an int64 scalar, for `finish`.
 

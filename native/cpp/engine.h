@@ -54,9 +54,9 @@ class Engine {
   ~Engine();
 
   // Starts an operation; any thread may call this, at any time. The operations of the same tag are told apart by their
-  // order, which is the same on all ranks. Operations of different tags may start in different orders, as long as no
-  // rank waits for one before it starts another that a rank has started earlier: a fragment of an operation that has
-  // not started keeps all that comes after it from the same rank waiting.
+  // order, which is the same on all ranks. Operations of different tags may start in any order, but if one rank
+  // starts X only after Y has ended, all ranks do: a fragment of an operation that has not started keeps all that comes
+  // after it from the same rank waiting.
   __attribute__((visibility("default"))) void Start(Request request);
 
   // Ends all operations with an error, also those of the other ranks, which receive the message.

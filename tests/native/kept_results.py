@@ -17,17 +17,9 @@ CYCLES, SUMS, MEGABYTES = 6, 10, 8
 
 def start_all(communicators: list[Communicator]) -> list[tf.Tensor]:
     value, token = tf.ones([MEGABYTES * 250_000]), tf.Variable(0)
+    given = {"value": value, "token": token.handle, "kind": ALL_REDUCE, "group": 1, "ranks": 2, "keeps": 1}
     return [
-        operations().tfdist_start(
-            value=value,
-            key=key,
-            token=token.handle,
-            communicator=one.number,
-            kind=ALL_REDUCE,
-            group=1,
-            ranks=2,
-            keeps=1,
-        )  # fmt: skip
+        operations().tfdist_start(key=key, communicator=one.number, **given)
         for key in range(SUMS)
         for one in communicators
     ]

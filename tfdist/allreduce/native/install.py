@@ -87,8 +87,10 @@ def install(strategy: tf.distribute.MultiWorkerMirroredStrategy, *, asked: str, 
     if not why:
         _replace_launchers(strategy, extended._cross_device_ops, communicators)
         return ""
-    for one in (*communicators, *listeners):
-        one.close()
+    for communicator in communicators:
+        communicator.close()
+    for listener in listeners:
+        listener.close()
     if asked == "native":
         raise RuntimeError(
             f"expected all workers to connect for the native transport, received: {why}; let the network pass TCP "

@@ -91,6 +91,7 @@ def barrier() -> tf.Tensor:
 
     Returns:
         The number of replicas or workers, as int32. In a tf.function, what depends on this tensor runs after the wait.
+        The function ends after the wait in any case.
 
     Example:
         >>> import tfdist

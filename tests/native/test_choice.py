@@ -52,7 +52,7 @@ def test_if_a_worker_cannot_be_reached_all_workers_go_through_tensorflow(train):
     assert [result["sent"] for result in trained.results] == [[], []]
     assert re.search(
         r"\[workers 0, 1\] tfdist: all-reduce: auto chose ring through TensorFlow instead of tfdist-native: expected "
-        r"worker_0 \(127\.0\.0\.1:\d+\) to be reached within 10 s \(worker 1\)\n",
+        r"worker 0 \(127\.0\.0\.1:\d+\) to be reached within 10 s \(worker 1\)\n",
         trained.ended.text,
     )
     assert "auto chose tfdist-native" not in trained.ended.text
@@ -61,7 +61,7 @@ def test_if_a_worker_cannot_be_reached_all_workers_go_through_tensorflow(train):
 def test_native_is_refused_on_all_workers_if_one_cannot_be_reached(train):
     sentence = refusal(train("native", "firewall", code=1))
     assert re.fullmatch(
-        r"expected all workers to connect for the native transport, received: expected worker_0 \(127\.0\.0\.1:\d+\) "
+        r"expected all workers to connect for the native transport, received: expected worker 0 \(127\.0\.0\.1:\d+\) "
         r"to be reached within 10 s \(worker 1\); let the network pass TCP connections between the workers on all "
         r"ports, or leave all_reduce\.transport out\.",
         sentence,

@@ -86,7 +86,8 @@ def test_compressions_in_the_background_give_what_they_give_at_once(
 
 
 def of_worker(trained: oracle.Trained, worker: int, devices: int) -> oracle.Trained:
-    return dataclasses.replace(trained, own=trained.own[worker * devices : (worker + 1) * devices])
+    replicas = slice(worker * devices, (worker + 1) * devices)
+    return dataclasses.replace(trained, own=trained.own[replicas], slots=trained.slots[replicas])
 
 
 @FULL

@@ -73,6 +73,8 @@ int64_t tfdist_connect(void* listener, int rank, const char* addresses, double t
   }
 }
 
+void tfdist_replace(int64_t communicator, int64_t by) { tfdist::ReplaceCommunicator(communicator, by); }
+
 void tfdist_close(int64_t communicator) { tfdist::RemoveCommunicator(communicator); }
 
 int tfdist_abort(int64_t communicator, int code, const char* message) {

@@ -17,6 +17,8 @@ TFDIST_EXPORT void tfdist_stop_listening(void* listener);
 TFDIST_EXPORT int64_t tfdist_connect(void* listener, int rank, const char* addresses, double timeout_seconds,
                                      char* error, int error_size);
 TFDIST_EXPORT void tfdist_close(int64_t communicator);
+// Lets the operations of a communicator go through the connections of another one, whose own number ends.
+TFDIST_EXPORT void tfdist_replace(int64_t communicator, int64_t by);
 TFDIST_EXPORT int tfdist_abort(int64_t communicator, int code, const char* message);
 TFDIST_EXPORT uint64_t tfdist_bytes_sent(int64_t communicator);
 // Starts an operation, and returns its number. See Request in operation.h.

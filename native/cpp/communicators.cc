@@ -43,6 +43,17 @@ void RemoveCommunicator(int64_t number) {
   for (auto& function : functions) function(number);
 }
 
+void ReplaceCommunicator(int64_t number, int64_t by) {
+  // Ends after the lock: it waits for its thread.
+  std::shared_ptr<Engine> ended;
+  std::lock_guard<std::mutex> lock(mutex);
+  auto found = engines.find(by);
+  if (found == engines.end()) return;
+  ended = std::move(engines[number]);
+  engines[number] = std::move(found->second);
+  engines.erase(found);
+}
+
 void CallWhenRemoved(std::function<void(int64_t)> function) {
   std::lock_guard<std::mutex> lock(mutex);
   called_when_removed.push_back(std::move(function));

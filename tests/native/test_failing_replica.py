@@ -29,6 +29,9 @@ def test_the_step_of_a_process_ends_with_the_error_of_its_replica(
     ended = run(command, cwd=tmp_path, deadline_seconds=DEADLINE_SECONDS, env=with_native)
     assert f"FAILED {word} 0 InvalidArgumentError" in ended.text
     assert message in ended.text
+    if word == "fit":
+        # Training goes on with the same strategy.
+        assert "AGAIN True" in ended.text
 
 
 def test_a_worker_whose_replica_fails_ends_and_is_named_by_the_others(

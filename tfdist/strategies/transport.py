@@ -6,8 +6,9 @@ import tensorflow as tf
 
 from tfdist._log import get_logger
 from tfdist.allreduce import AllReduceOptions
-from tfdist.allreduce.native.install import KNOWN_BEFORE, install, install_within_process
+from tfdist.allreduce.native.install import KNOWN_BEFORE, install, install_within_process, renew_within_process
 from tfdist.allreduce.native.library import is_installed
+from tfdist.keras_compat.steps.renew_after_error import call_after_errors
 
 OWN_ALGORITHM = "auto"
 """The only algorithm that goes through the native transport, whose sums are always made in the same way."""
@@ -68,6 +69,8 @@ def choose_transport(
                 f"expected the native transport to be usable within one process, received: {why}; leave "
                 "all_reduce.transport out."
             )
+        if not why:
+            call_after_errors(renew_within_process)
     else:
         return
     if not why:

@@ -93,6 +93,14 @@ class Communicator:
         """
         library().tfdist_abort(self.number, code, message.encode())
 
+    def take(self, other: Communicator) -> None:
+        """Goes on with the connections of another communicator; operations that are not complete fail.
+
+        Args:
+            other: of the same rank; it is not used any more.
+        """
+        library().tfdist_replace(self.number, other.number)
+
     def close(self) -> None:
         """Ends the connections. Operations that are not complete fail on all ranks."""
         library().tfdist_close(self.number)

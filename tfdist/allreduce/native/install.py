@@ -120,17 +120,37 @@ def install_within_process(strategy: tf.distribute.Strategy) -> str:
     why = why_missing() or why_unexpected(getattr(operations, "_launchers", None))
     if why:
         return why
-    run_id = secrets.token_hex(32)
     try:
-        listeners = [Listener("127.0.0.1", shares_memory=True, run_id=run_id) for _ in devices]
-        addresses = [
-            f"replica_{number} 127.0.0.1 {one.port} {one.machine} {one.local}" for number, one in enumerate(listeners)
-        ]
-        communicators = _connect(listeners, addresses, first=0, timeout_seconds=_CONNECT_SECONDS)
+        communicators = _connect_within_process(len(devices))
     except _FAILURES as error:
         return str(error)
     _replace_launchers(strategy, operations, communicators)
     return ""
+
+
+def renew_within_process(strategy: tf.distribute.Strategy) -> None:
+    """Gives the replicas of one process new connections, if they have the transport.
+
+    After a step that failed, collectives that some replicas have started are never complete, and those of the next step
+    would come after them.
+
+    Args:
+        strategy: any strategy, none of whose steps is running.
+    """
+    communicators = getattr(strategy, "_tfdist_communicators", ())
+    if not communicators or strategy.num_replicas_in_sync > len(communicators):
+        return
+    for communicator, other in zip(communicators, _connect_within_process(len(communicators)), strict=True):
+        communicator.take(other)
+
+
+def _connect_within_process(replicas: int) -> list[Communicator]:
+    run_id = secrets.token_hex(32)
+    listeners = [Listener("127.0.0.1", shares_memory=True, run_id=run_id) for _ in range(replicas)]
+    addresses = [
+        f"replica_{number} 127.0.0.1 {one.port} {one.machine} {one.local}" for number, one in enumerate(listeners)
+    ]
+    return _connect(listeners, addresses, first=0, timeout_seconds=_CONNECT_SECONDS)
 
 
 def _replace_launchers(

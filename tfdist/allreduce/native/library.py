@@ -21,6 +21,7 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "tfdist_stop_listening": (None, [ctypes.c_void_p]),
     "tfdist_connect": (ctypes.c_int64, [ctypes.c_void_p, ctypes.c_int, _TEXT, ctypes.c_double, _TEXT, _SIZE]),
     "tfdist_close": (None, [ctypes.c_int64]),
+    "tfdist_replace": (None, [ctypes.c_int64, ctypes.c_int64]),
     "tfdist_abort": (ctypes.c_int, [ctypes.c_int64, ctypes.c_int, _TEXT]),
     "tfdist_bytes_sent": (ctypes.c_uint64, [ctypes.c_int64]),
 }

@@ -38,7 +38,8 @@ def show_seen_values() -> None:
     for name in _SAVING:
         if hasattr(model, name):
             _patch(model, name, _while_shown)
-    _patch(trainer, "compile", _telling_statistics)
+    # In Keras 3 a base class has `compile`; a model whose class has another one is not compiled when it is loaded.
+    _patch(next(one for one in trainer.__mro__ if "compile" in vars(one)), "compile", _telling_statistics)
     _patch(trainer, "fit", _training(shows_after=True))
     # After a single batch nothing is shown, since all replicas would have to wait for it in each step.
     _patch(trainer, "train_on_batch", _training(shows_after=False))

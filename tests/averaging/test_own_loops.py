@@ -78,6 +78,19 @@ def test_files_and_readers_see_the_average(strategy: Any, compiled: bool, tmp_pa
         np.testing.assert_array_equal(own, before)
 
 
+def test_a_model_may_be_compiled_after_and_while_the_average_is_read(strategy: Any) -> None:
+    loop = Loop(strategy)
+    loop.train(6)
+    before = loop.values()
+    with averaged(loop.model):
+        pass
+    with averaged(loop.model), strategy.scope():
+        loop.model.compile(loop.optimizer, "mse")
+    loop.model.evaluate(*data(), batch_size=BATCH, verbose=0)
+    for own, other in zip(loop.values(), before, strict=True):
+        np.testing.assert_array_equal(own, other)
+
+
 def test_statistics_of_a_compiled_model_are_averaged_at_a_meeting(strategy: Any) -> None:
     loop = Loop(strategy, compiled=True)
     loop.train(4)

@@ -20,11 +20,13 @@ class _Shown:
     """What is remembered while the seen values are shown: the values of each variable on each replica of this process.
 
     Attributes:
+        variables: the variables. A model that is compiled meanwhile has more.
         own: the values with which the replicas go on.
         seen: the values that are shown.
         step: the number of steps when they were shown.
     """
 
+    variables: list[tf.Variable]
     own: _Values
     seen: _Values
     step: int
@@ -56,8 +58,8 @@ class SeenValues:
         self._strategy, self._meeting, self._rows = strategy, meeting, rows
         self._seen, self._position = seen, position
         self._shown: _Shown | None = None
-        # After which step a program has set variables, and which ones, so that no mean of equal values rounds them.
-        self._set_at: tuple[int, list[bool]] = (-1, [])
+        # After which step a program has set variables, and which ones, by id: no mean of equal values rounds them.
+        self._set_at: tuple[int, frozenset[int]] = (-1, frozenset())
         self._functions: dict[int, Any] = {}
 
     @contextlib.contextmanager
@@ -80,59 +82,55 @@ class SeenValues:
         if self._shown is None or not tf.executing_eagerly():
             yield
             return
-        seen, step = self._values(), self._shown.step
+        variables, step = self._shown.variables, self._shown.step
+        seen = _values(variables)
         self.hide()
-        own = self._values()
+        own = _values(variables)
         try:
             yield
         finally:
             # If a snapshot has been restored in the context, its values stay.
-            if self._position()[0] == step and not any(map(_differ, self._values(), own)):
-                self._shown = _Shown(own=own, seen=seen, step=step)
-                self._assign(seen)
+            if self._position()[0] == step and not any(map(_differ, _values(variables), own)):
+                self._shown = _Shown(variables=variables, own=own, seen=seen, step=step)
+                _assign(variables, seen)
 
     def show(self) -> None:
         """Shows the seen values until `hide` is called."""
         if self._shown is not None:
             return
         step, since = self._position()
-        own = self._values()
+        variables = self._variables()
+        own = _values(variables)
         seen = own
         # Otherwise the replicas have just met.
         if since > 0 or self._meeting.keeps_apart:
-            found = self._compute(len(own))
-            seen = [list(self._strategy.experimental_local_results(value)) for value in found]
-            if self._set_at[0] == step:
-                pairs = zip(own, seen, self._set_at[1], strict=True)
-                seen = [value if is_set else mean for value, mean, is_set in pairs]
-            self._assign(seen)
-        self._shown = _Shown(own=own, seen=seen, step=step)
+            found = self._compute(len(variables))
+            means = [list(self._strategy.experimental_local_results(value)) for value in found]
+            kept = self._set_at[1] if self._set_at[0] == step else frozenset()
+            triples = zip(variables, own, means, strict=True)
+            seen = [value if id(variable) in kept else mean for variable, value, mean in triples]
+            _assign(variables, seen)
+        self._shown = _Shown(variables=variables, own=own, seen=seen, step=step)
 
     def hide(self) -> None:
         """Gives each replica its own values back, unless training has gone on with the seen values."""
         shown, self._shown = self._shown, None
         if shown is None or self._position()[0] != shown.step:
             return
-        are_set = [_differ(now, seen) for now, seen in zip(self._values(), shown.seen, strict=True)]
+        triples = zip(shown.variables, _values(shown.variables), shown.seen, strict=True)
+        are_set = {id(variable) for variable, now, seen in triples if _differ(now, seen)}
         if shown.own is not shown.seen:
-            self._assign([None if is_set else own for own, is_set in zip(shown.own, are_set, strict=True)])
-        weights = len(self._meeting.weights)
-        before = self._set_at[1] if self._set_at[0] == shown.step else [False] * len(are_set)
-        self._set_at = shown.step, [one or other for one, other in zip(are_set, before, strict=True)]
-        if any(are_set[:weights]):
+            pairs = zip(shown.variables, shown.own, strict=True)
+            _assign(shown.variables, [None if id(variable) in are_set else own for variable, own in pairs])
+        before = self._set_at[1] if self._set_at[0] == shown.step else frozenset()
+        self._set_at = shown.step, before | are_set
+        weights = [id(variable) in are_set for variable in self._meeting.weights]
+        if any(weights):
             self._meeting.settle(self._strategy)
-            self._meeting.restart(self._rows, are_set[:weights])
+            self._meeting.restart(self._rows, weights)
 
     def _variables(self) -> list[tf.Variable]:
         return [*self._meeting.weights, *self._meeting.others]
-
-    def _values(self) -> _Values:
-        return [[tf.identity(one) for one in components(variable)] for variable in self._variables()]
-
-    def _assign(self, values: Sequence[Sequence[tf.Tensor] | None]) -> None:
-        for variable, found in zip(self._variables(), values, strict=True):
-            for component, value in zip(components(variable), found, strict=True) if found is not None else ():
-                component.assign(value)
 
     def _compute(self, variables: int) -> Any:
         def of_replica() -> list[tf.Tensor]:
@@ -146,6 +144,16 @@ class SeenValues:
                 # Not called as a function: TensorFlow would warn that each set of variables traces it anew.
                 self._functions[variables] = compute.get_concrete_function()
         return self._functions[variables]()
+
+
+def _values(variables: Sequence[tf.Variable]) -> _Values:
+    return [[tf.identity(one) for one in components(variable)] for variable in variables]
+
+
+def _assign(variables: Sequence[tf.Variable], values: Sequence[Sequence[tf.Tensor] | None]) -> None:
+    for variable, found in zip(variables, values, strict=True):
+        for component, value in zip(components(variable), found, strict=True) if found is not None else ():
+            component.assign(value)
 
 
 def _differ(values: Sequence[tf.Tensor], others: Sequence[tf.Tensor]) -> bool:

@@ -1,15 +1,18 @@
 """Compares synchronous steps with steps on parameter servers, where one worker of four is four times slower.
 
 Every contender trains a small network with layer normalization on the same records of Fashion-MNIST, whose pixels are
-standardized. A worker waits in each step, after its gradients, so that the time of a step is that of a given device and
-not that of the cores which the workers share: the fast workers wait for --seconds, the last one for four times as long.
-Each worker has batches of --batch records.
+standardized. In each step a worker multiplies matrices besides, so that the steps take long enough. With
+`--slow-by quota`, each fast worker has 0.4 of a core and the last one 0.1, by a cgroup of Linux, which needs root. With
+`--slow-by wait` nothing is multiplied: after its gradients a fast worker waits for --seconds, and the last one for four
+times as long. Each worker has batches of --batch records.
 
 The learning rate of a contender is for an update of the records of all workers, and in proportion for an update of
 fewer. It grows in the first tenth of the updates, and then decays to 0. Rates and momenta were chosen by the accuracy
 on the same test set.
 
     python benchmarks/stragglers.py --write docs/benchmarks/stragglers.md
+
+With `--runs`, the contenders alternate, and the table shows medians, and the lowest and the highest accuracy.
 
 The program needs the data set of the Debian package dataset-fashion-mnist, or the files that
 keras.datasets.fashion_mnist.load_data() downloads.
@@ -21,6 +24,7 @@ import argparse
 import dataclasses
 import json
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -30,11 +34,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from cpu_quotas import cpu_quotas, enter
 from documents import replace_tables
 
 FOLDER = Path(__file__).parent
 WORKERS = 4
 SLOWER = 4
+# The three fast workers and the slow one leave 0.7 of two cores to the parameter server and the coordinator.
+FAST_CORES = 0.4
 WARMUP = 0.1
 DEADLINE_SECONDS = 1800.0
 
@@ -73,11 +80,15 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--contender", action="append", choices=tuple(CONTENDERS), help="may be repeated; all if left out"
     )
-    parser.add_argument("--seconds", type=float, default=0.06, help="how long a fast worker waits in a step")
+    parser.add_argument("--runs", type=int, default=1, help="runs of each contender, in turn")
+    parser.add_argument("--slow-by", choices=("quota", "wait"), default="quota", help="what makes a worker slow")
+    parser.add_argument("--products", type=int, default=20, help="products of matrices in a step, with a quota")
+    parser.add_argument("--seconds", type=float, default=0.06, help="how long a fast worker waits in a step, without")
     parser.add_argument("--batch", type=int, default=64, help="records of a worker in a step")
     parser.add_argument("--epochs", type=int, default=8)
     parser.add_argument("--write", type=Path, help="document whose table, between its markers, is replaced")
     parser.add_argument("--result", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--group", type=Path, action="append", default=[], help=argparse.SUPPRESS)
     return parser.parse_args()
 
 
@@ -86,21 +97,29 @@ def main() -> None:
     if arguments.result:
         train(arguments)
         return
-    results = {name: measure(name, arguments) for name in arguments.contender or CONTENDERS}
-    text = table(results, arguments)
+    results: dict[str, list[dict[str, Any]]] = {name: [] for name in arguments.contender or CONTENDERS}
+    for _ in range(arguments.runs):
+        for name, runs in results.items():
+            if arguments.slow_by == "wait":
+                runs.append(measure(name, [], arguments))
+                continue
+            with cpu_quotas([FAST_CORES] * (WORKERS - 1) + [FAST_CORES / SLOWER]) as groups:
+                runs.append(measure(name, groups, arguments))
+    text = table(results)
     print(text)
     if arguments.write:
         replace_tables(arguments.write, text)
 
 
-def measure(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
-    """Runs one contender in a cluster on this machine and returns its result."""
+def measure(name: str, groups: list[Path], arguments: argparse.Namespace) -> dict[str, Any]:
+    """Runs one contender in a cluster on this machine, with a cgroup for each worker or none; returns its result."""
     with tempfile.TemporaryDirectory() as folder:
         result = Path(folder) / "result.json"
         command = [sys.executable, "-m", "tfdist", "launch", f"--workers={WORKERS}"]
         command += [] if name == "synchronous" else ["--ps=1"]
         command += [f"--timeout-seconds={DEADLINE_SECONDS}", str(Path(__file__).absolute()), f"--contender={name}"]
-        command += [f"--{option}={getattr(arguments, option)}" for option in ("seconds", "batch", "epochs")]
+        command += [f"--{option}={getattr(arguments, option)}" for option in ("products", "seconds", "batch", "epochs")]
+        command += [f"--slow-by={arguments.slow_by}", *(f"--group={group}" for group in groups)]
         command += [f"--result={result}"]
         environment = {**os.environ, "PYTHONPATH": str(FOLDER.parent), "CUDA_VISIBLE_DEVICES": "-1"}
         environment |= {"TF_NUM_INTRAOP_THREADS": "1", "OMP_NUM_THREADS": "1"}
@@ -132,6 +151,9 @@ def train(arguments: argparse.Namespace) -> None:
 
     # TensorFlow runs Python code of a step in the coordinator, where each worker that waits keeps a thread.
     tf.config.threading.set_inter_op_parallelism_threads(4 * WORKERS)
+    task = ClusterConfig.detect()
+    if arguments.group and task.task_type == "worker":
+        enter(arguments.group[task.task_index])
     if name == "synchronous":
         strategy = tfdist.create_strategy("multi_worker_mirrored")
         per_update = 1.0
@@ -158,17 +180,22 @@ def train(arguments: argparse.Namespace) -> None:
         optimizer.build(model.trainable_variables)
     loss_fn = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="none")
 
-    def wait(worker: np.ndarray, *_: np.ndarray) -> np.ndarray:
+    def wait(worker: np.ndarray) -> np.ndarray:
         time.sleep(arguments.seconds * (SLOWER if worker == WORKERS - 1 else 1))
         return worker
+
+    def multiply() -> tf.Tensor:
+        matrix = tf.random.uniform((256, 256))
+        return tf.foldl(lambda product, _: tf.tanh(product @ matrix), tf.range(arguments.products), matrix)
 
     def replica_step(worker: tf.Tensor, x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
         with tf.GradientTape() as tape:
             logits = model(x, training=True)
             total = tf.reduce_sum(loss_fn(y, logits)) / arguments.batch / strategy.num_replicas_in_sync
         gradients = tape.gradient(total, model.trainable_variables)
-        waited = tf.numpy_function(wait, [worker, *gradients], tf.int64)
-        with tf.control_dependencies([waited]):
+        with tf.control_dependencies(gradients):
+            slow = multiply() if arguments.slow_by == "quota" else tf.numpy_function(wait, [worker], tf.int64)
+        with tf.control_dependencies([slow]):
             gradients = [tf.identity(gradient) for gradient in gradients]
         optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
         return total
@@ -186,7 +213,7 @@ def train(arguments: argparse.Namespace) -> None:
 
     counts, rank = None, 0
     if name == "synchronous":
-        rank = ClusterConfig.detect().task_index
+        rank = task.task_index
         own = chosen[rank::WORKERS]
         begin = 0.0
         for number, rows in enumerate(own):
@@ -219,22 +246,30 @@ def train(arguments: argparse.Namespace) -> None:
         arguments.result.write_text(json.dumps(result))
 
 
-def table(results: dict[str, dict[str, Any]], arguments: argparse.Namespace) -> str:
-    """Returns the results as a table in Markdown."""
-    base = results.get("synchronous", {}).get("samples_per_second")
+def table(results: dict[str, list[dict[str, Any]]]) -> str:
+    """Returns the results of each contender's runs as a table in Markdown."""
+
+    def median(runs: list[dict[str, Any]], value: str) -> float:
+        return statistics.median(run[value] for run in runs)
+
+    base = median(results["synchronous"], "samples_per_second") if "synchronous" in results else None
     lines = [
         "| contender | momentum, rate | samples/s | over synchronous | accuracy | updates | dropped | "
         "staleness: mean, largest |",
         "| --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
-    for name, one in results.items():
-        over = f"{one['samples_per_second'] / base:.2f}" if base else "-"
-        known = one["mean_staleness"] is not None
-        staleness = f"{one['mean_staleness']:.2f}, {one['largest_staleness']}" if known else "-"
+    for name, runs in results.items():
+        speed = median(runs, "samples_per_second")
+        accuracies = [run["accuracy"] * 100 for run in runs]
+        accuracy = f"{statistics.median(accuracies):.1f} %"
+        if len(runs) > 1:
+            accuracy += f" ({min(accuracies):.1f} to {max(accuracies):.1f})"
+        known = runs[0]["mean_staleness"] is not None
+        staleness = f"{median(runs, 'mean_staleness'):.2f}, {median(runs, 'largest_staleness'):.0f}" if known else "-"
         lines.append(
-            f"| {name} | {CONTENDERS[name].momentum}, {CONTENDERS[name].rate} | "
-            f"{one['samples_per_second']:.0f} | {over} | "
-            f"{one['accuracy'] * 100:.1f} % | {one['updates']} | {one['dropped']} | {staleness} |"
+            f"| {name} | {CONTENDERS[name].momentum}, {CONTENDERS[name].rate} | {speed:.0f} | "
+            f"{f'{speed / base:.2f}' if base else '-'} | {accuracy} | {median(runs, 'updates'):.0f} | "
+            f"{median(runs, 'dropped'):.0f} | {staleness} |"
         )
     return "\n".join(lines)
 

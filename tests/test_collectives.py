@@ -67,7 +67,7 @@ print("RESULT", json.dumps([trained(contextlib.nullcontext()), trained(strategy.
 """
 
 
-@pytest.mark.parametrize("replicas", ["2", "4"])
+@pytest.mark.parametrize("replicas", ["2", pytest.param("4", marks=pytest.mark.full)])
 def test_a_contrastive_loss_over_gathered_rows_trains_as_on_one_device(replicas, children):
     out = children.run(PROGRAM, replicas).out
     expected, found = json.loads(out.split("RESULT ")[1].splitlines()[0])

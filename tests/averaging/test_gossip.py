@@ -62,7 +62,8 @@ def test_fit_gives_what_the_simulator_computes(
     check(program.train(strategy, **given), gossip_oracle.trained(replicas, given, compress=compress))
 
 
-@pytest.mark.parametrize("name", ["exponential, momentum", pytest.param("topk", marks=FULL)])
+@FULL
+@pytest.mark.parametrize("name", ["exponential, momentum", "topk"])
 def test_a_loop_of_ones_own_gives_what_the_simulator_computes(strategy: Any, name: str) -> None:
     given, compress = CASES[name]
     found = program.train(strategy, loop="own", **given)

@@ -200,7 +200,8 @@ COMPRESSIONS = {"MultiWorkerMirrored 2x1": ("none", "fp16"), "Mirrored 2": ("non
 
 def is_distributed_core(topology: Topology, case: Case) -> bool:
     """Returns whether CI runs a cell of DistributedOptimizer."""
-    return topology.workers > 1 and case.name.endswith("-none") and not (IS_TF_KERAS and case.group != "gradient_rules")
+    groups = ("gradient_rules",) if IS_TF_KERAS else ("gradient_rules", "uneven_data")
+    return topology.workers > 1 and case.name.endswith("-none") and case.group in groups
 
 
 # The groups about gradients, which DistributedOptimizer handles with code of its own.

@@ -103,7 +103,9 @@ def write_files(folder: Path) -> None:
     assert launch("--workers", "1", "--", "write.py", cwd=folder, deadline_seconds=60).code == 0
 
 
-@pytest.mark.parametrize("index", [True, False], ids=["with an index", "counted by the workers"])
+@pytest.mark.parametrize(
+    "index", [True, pytest.param(False, marks=pytest.mark.full)], ids=["with an index", "counted by the workers"]
+)
 def test_two_workers_end_at_the_same_step_and_evaluate_every_record_once(index: bool, tmp_path: Path) -> None:
     write_files(tmp_path)
     if not index:

@@ -81,11 +81,15 @@ ALL = [(program, command) for program in PROGRAMS for command in commands(progra
 IN_FULL = (
     "compression.py",
     "custom_train_step.py",
+    "gan.py",
     "lamb_recipe.py",
     "lookup_layers.py",
+    "mixed_precision.py",
     "own_flags.py",
     "own_model.py",
     "sample_weights.py",
+    "sidecar_evaluation.py",
+    "sync_batch_norm.py",
     "text_masking.py",
     "tf_data.py",
 )

@@ -13,7 +13,7 @@ from tfdist import create_strategy
 from tfdist.input import InputState, distribute_files
 
 
-@pytest.mark.parametrize("policy", ["files", "records"])
+@pytest.mark.parametrize("policy", [pytest.param("files", marks=pytest.mark.full), "records"])
 def test_the_order_is_that_of_reading_from_files(policy, unequal):
     options = {"global_batch_size": 16, "policy": policy, "state": InputState(seed=2, step=7)}
     expected = global_batches(unequal, 2, steps=90, **options)

@@ -47,9 +47,7 @@ def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("files")
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(data=st.data())
-def test_all_shards_together_read_every_record_once_and_can_start_anywhere(folder, data):
+def check_shards(folder, data):
     sizes = data.draw(st.lists(st.integers(0, 300), min_size=1, max_size=6).filter(sum))
     num_shards = data.draw(st.sampled_from([1, 2, 4, 8]))
     shuffled, seekable = data.draw(st.booleans()), data.draw(st.booleans())
@@ -79,6 +77,22 @@ def test_all_shards_together_read_every_record_once_and_can_start_anywhere(folde
     shard = data.draw(st.integers(0, num_shards - 1))
     first = data.draw(st.integers(0, len(shards[shard]) + 3))
     assert read(shard, first) == shards[shard][first:]
+
+
+OPTIONS = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+
+
+@settings(max_examples=8, **OPTIONS)
+@given(data=st.data())
+def test_all_shards_together_read_every_record_once_and_can_start_anywhere(folder, data):
+    check_shards(folder, data)
+
+
+@pytest.mark.full
+@settings(max_examples=100, **OPTIONS)
+@given(data=st.data())
+def test_more_shards_together_read_every_record_once_and_can_start_anywhere(folder, data):
+    check_shards(folder, data)
 
 
 def test_epochs_and_seeds_differ_and_neighbours_do_not_stay_together(folder):

@@ -57,6 +57,7 @@ def test_training_with_a_replica_without_rows_equals_one_device(name, children):
     assert np.allclose(answer, again, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.full
 def test_training_with_a_worker_without_rows_equals_one_device(children, tmp_path):
     expected, answer = result(children, "one_device", "1")
     (tmp_path / "program.py").write_text(PROGRAM)

@@ -48,7 +48,13 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
 
 
 @pytest.mark.parametrize(
-    "command", [("one_device",), ("mirrored",), ("central_storage",), ("launch", "multi_worker_mirrored")], ids=str
+    "command",
+    [
+        ("mirrored",),
+        ("launch", "multi_worker_mirrored"),
+        *(pytest.param((name,), marks=pytest.mark.full) for name in ("one_device", "central_storage")),
+    ],
+    ids=str,
 )
 def test_the_order_is_that_without_a_strategy(command: tuple[str, ...], expected: list[float], tmp_path: Path) -> None:
     found = weights(tmp_path, *command)

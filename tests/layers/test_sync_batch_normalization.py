@@ -133,7 +133,7 @@ def compare(ranks, folder):
                 assert error <= tolerance, (case["name"], key, error)
 
 
-@pytest.mark.parametrize("name", ["mirrored", "central_storage"])
+@pytest.mark.parametrize("name", ["mirrored", pytest.param("central_storage", marks=pytest.mark.full)])
 def test_two_replicas_normalize_as_one_device(name, folder, children):
     compare([results(children.start_command(str(folder / "program.py"), name, "2", str(folder)).end())], folder)
 

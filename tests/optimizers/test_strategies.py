@@ -65,7 +65,8 @@ def compare(found, expected, times=1):
             assert np.abs(np.subtract(one, other)).max() <= 1e-5 * np.abs(other).max()
 
 
-@pytest.mark.parametrize("name", ["mirrored", pytest.param("central_storage", marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize("name", ["mirrored", "central_storage"])
 def test_two_replicas_make_the_steps_of_one_device(name, expected, children):
     compare(weights(children.run(PROGRAM, name, "2")), expected)
 

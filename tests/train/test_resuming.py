@@ -10,6 +10,8 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from tests.processes import Finished, finish, launch, run, start
 
 DEADLINE_SECONDS = 240
@@ -85,6 +87,7 @@ def test_a_training_goes_on_after_sigterm_and_its_folder_is_its_own(tmp_path: Pa
     assert result(again) == expected
 
 
+@pytest.mark.full
 def test_two_workers_end_when_the_evaluator_asks_for_it(tmp_path: Path) -> None:
     # Without a learning rate, no evaluation is better than the first one.
     flags = ["--model=mlp", "--optimizer=sgd", "--learning_rate=0", "--epochs=1000", "--stop_patience=1"]

@@ -39,7 +39,7 @@ def test_an_equal_program_is_equal_on_every_topology_and_the_command_says_so(tmp
     [
         ("batch_normalization", "batch normalization", True),
         pytest.param("dropout", "random layers", True, marks=pytest.mark.full),
-        ("sum_of_rows", "division", True),
+        pytest.param("sum_of_rows", "division", True, marks=pytest.mark.full),
         pytest.param("division_by_a_constant", "division", True, marks=pytest.mark.full),
         pytest.param("mixed_division", "division", False, marks=pytest.mark.full),
         pytest.param("batch_for_each_replica", "data", True, marks=pytest.mark.full),

@@ -75,13 +75,15 @@ def test_data_without_an_end(strategy, tmp_path):
     check(strategy, tmp_path / "run", at=[{"train": 5}, {"train": 9}], **options)
 
 
-@pytest.mark.parametrize("at", [7, pytest.param(8, marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize("at", [7, 8])
 def test_data_of_unknown_size(strategy, at, tmp_path):
     # A snapshot after step 7 is at the end of an epoch whose size Keras does not know yet.
     options = {"dataset": of_unknown_size}
     check(strategy, tmp_path / "run", at=[{"train": at}, {"train": 1}], resume={"every_steps": at - 1}, **options)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "dataset", [Rows, *(pytest.param(one, marks=pytest.mark.full) for one in (drawn_by_a_generator, cached))]
 )

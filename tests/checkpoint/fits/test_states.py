@@ -31,7 +31,8 @@ def test_an_interruption_of_the_validation(strategy, tmp_path):
     check(strategy, tmp_path / "run", at=[{"test": 2}, {"test": 3}], resume={"every_steps": 1}, **options)
 
 
-@pytest.mark.parametrize("use_ema", [pytest.param(False, marks=pytest.mark.full), True])
+@pytest.mark.full
+@pytest.mark.parametrize("use_ema", [False, True])
 def test_an_interruption_of_what_ends_the_training(strategy, use_ema, tmp_path):
     # The moving averages replace the weights before on_train_end, EarlyStopping restores the best weights in it.
     def callbacks() -> list[Any]:
@@ -68,6 +69,7 @@ def test_several_steps_for_each_execution(strategy, tmp_path):
     check(strategy, tmp_path / "run", at=[{"train": 3}, {"train": 4}], compiled=compiled)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "at",
     [

@@ -60,6 +60,15 @@ CASES = {
         {"every": 4, "outer": "elastic", "rule": {"rate": 0.3}, "average": ["weights"], "momentum": 0.5},
         {"outer": "elastic", "outer_rate": 0.3, "average_slots": False, "momentum": 0.5},
     ),
+    # A meeting after every step is no synchronous step: each replica divides by its own rows.
+    "elastic, every step": (
+        {"every": 1, "outer": "elastic", "rule": {"rate": 0.3}, "average": ["weights"]},
+        {"outer": "elastic", "outer_rate": 0.3, "average_slots": False},
+    ),
+    "elastic, post-local": (
+        {"every": 4, "outer": "elastic", "rule": {"rate": 0.3}, "average": ["weights"], "start_step": 7},
+        {"outer": "elastic", "outer_rate": 0.3, "average_slots": False, "start_step": 7},
+    ),
     "elastic, momentum": (
         {"every": 4, "outer": "elastic", "rule": {"rate": 0.3}, "momentum": 0.5},
         {"outer": "elastic", "outer_rate": 0.3, "momentum": 0.5},

@@ -18,12 +18,19 @@ from tfdist.averaging.bound import Bound, holds_back
 class Cluster:
     """The parts of a ClusterCoordinator that a Bound uses: workers with scripted steps, and the real queue."""
 
-    def __init__(self, workers: int, bound: int, *, stuck_seconds: float = 600.0) -> None:
+    def __init__(self, workers: int, bound: int, *, stuck_seconds: float = 600.0, wait_before: bool = False) -> None:
         self.closure_queue = _CoordinatedClosureQueue()
         self.workers = [types.SimpleNamespace(worker_index=i, _is_dead_with_error=None) for i in range(workers)]
-        self.bound = Bound(types.SimpleNamespace(_cluster=self), bound, stuck_seconds=stuck_seconds)
         self.may_finish = [threading.Semaphore(0) for _ in range(workers)]
         self.resources: list[int] = []
+        if wait_before:
+            # As those of a ClusterCoordinator, whose constructor starts them.
+            self._start(workers)
+        self.bound = Bound(types.SimpleNamespace(_cluster=self), bound, stuck_seconds=stuck_seconds)
+        if not wait_before:
+            self._start(workers)
+
+    def _start(self, workers: int) -> None:
         for index in range(workers):
             name = f"WorkerClosureProcessingLoop-{index}"
             threading.Thread(target=self._work, args=(index,), name=name, daemon=True).start()
@@ -132,6 +139,17 @@ def test_the_end_of_the_queue_ends_the_wait(cluster_of: Any) -> None:
     before = threading.active_count()
     cluster.stop()
     until(lambda: threading.active_count() < before)
+
+
+def test_a_worker_that_is_stuck_in_its_first_step_is_named_too(
+    cluster_of: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, logger="tfdist")
+    cluster = cluster_of(2, 0, stuck_seconds=0.3, wait_before=True)
+    cluster.schedule(6)
+    cluster.may_finish[0].release(4)
+    until(lambda: cluster.bound.finished[0] == 4)
+    assert "worker 1 has been in one step for" in caplog.text
 
 
 def test_a_worker_that_is_stuck_in_a_step_is_named_and_does_not_hold_the_others_back(

@@ -59,6 +59,11 @@ class UpdateHook(tf.__internal__.tracking.AutoTrackable):
         """Whether weights and slots differ between replicas."""
         return False
 
+    @property
+    def trained(self) -> list[tf.Variable]:
+        """The weights that the steps have trained, if they may differ between replicas; frozen ones too."""
+        return []
+
     def shown(self) -> contextlib.AbstractContextManager[None]:
         """Returns a context in which all replicas have the values that evaluation, saving and callbacks see."""
         return contextlib.nullcontext()

@@ -53,11 +53,14 @@ class _Standing:
         finished: the number of steps that it has finished, and of those that it skips after the others went on.
         left_behind: whether the others have gone on without it, because it was lost or stuck in a step.
         began: when its present step began.
+        has_asked: whether it has asked for a step since the bound was made. Before, its thread waits for a first step,
+            and does not tell when it gets it.
     """
 
     finished: int = 0
     left_behind: bool = False
     began: float | None = None
+    has_asked: bool = False
 
 
 class Bound:
@@ -94,7 +97,7 @@ class Bound:
             if tag is None:
                 return stock(timeout=timeout, tag=tag)
             with self._lock:
-                self._standings[tag].began = None
+                self._standings[tag].began, self._standings[tag].has_asked = None, True
             while self._slowest(tag) is not None:
                 # What builds datasets on the worker is no step, and does not wait.
                 with self._queue._queue_lock:
@@ -148,6 +151,9 @@ class Bound:
 
     def _is_live(self, index: int, now: float) -> bool:
         standing = self._standings[index]
+        if not standing.has_asked and standing.began is None:
+            # Another worker asks for its next step: this one has its first step, which a waiting thread takes at once.
+            standing.began = now
         if self._workers[index]._is_dead_with_error:
             standing.left_behind = True
         elif standing.began is not None and now - standing.began > self._stuck_seconds and index not in self._stuck:

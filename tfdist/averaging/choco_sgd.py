@@ -15,6 +15,7 @@ from tfdist.averaging.gossip_hook import Gossip, GossipHook, check_gossip, offse
 from tfdist.averaging.messages import Messages, Replayed
 from tfdist.averaging.mixing import Mixing
 from tfdist.averaging.neighbours import receive
+from tfdist.averaging.replica_values import components
 from tfdist.keras_compat.local_steps.prepare import prepare_local_steps
 from tfdist.keras_compat.optimizers.attach import attach
 from tfdist.keras_compat.optimizers.base import compute_dtype
@@ -181,10 +182,12 @@ class MixedEstimates(Gossip):
         self.assign(strategy, each_replica(self._mix, args=(differences, received)))
 
     def restart(self, rows: PerReplica, are_set: Sequence[bool]) -> None:
-        """See Meeting: the estimates begin again with the weights of the next step."""
+        """See Meeting: the estimates of these weights, which all replicas have in common now, begin again."""
         super().restart(rows, are_set)
-        if self._offsets:
-            self._begun_for.assign(0)
+        for estimates in (self._own, *self._peers) if self._offsets else ():
+            for estimate, weight, is_set in zip(estimates.variables, self.weights, are_set, strict=True):
+                if is_set:
+                    estimate.assign_local([_widened(one) for one in components(weight)])
 
     def _begin(self) -> None:
         """Begins the estimates with the weights, which all replicas have in common; called in replica context."""

@@ -18,8 +18,9 @@ from tfdist.allreduce.in_background import SumsInBackground
 from tfdist.allreduce.options import AllReduceOptions
 from tfdist.allreduce.per_replica import PerReplica
 from tfdist.allreduce.streams import launchers_in_background
-from tfdist.averaging.meeting import Meeting, share_of_replica, times
+from tfdist.averaging.meeting import Meeting, next_of
 from tfdist.averaging.outer import OuterRule
+from tfdist.averaging.replica_values import common_variable, share_of_replica, times
 
 # What has become of the sums of the last meeting.
 _NONE, _HERE, _ON_THE_WAY = range(3)
@@ -38,6 +39,7 @@ class LateMeeting(Meeting):
         super().__init__(outer, parts, options)
         self._sent: list[PerReplica] = []
         self._totals: list[PerReplica] = []
+        self._trained_before: tf.Variable | None = None
 
     def build(self, variables: Sequence[Any]) -> None:
         """See Meeting.
@@ -58,6 +60,8 @@ class LateMeeting(Meeting):
             zeros = tf.zeros(variable.shape, variable.dtype)
             self._sent.append(PerReplica(zeros, name=f"sent{i}", combine="mean"))
             self._totals.append(PerReplica(zeros, name=f"total{i}", shared=True))
+        # Which weights had been trained in the round before the last meeting.
+        self._trained_before = common_variable("trained_before", [0] * len(self.weights))
         self._share = PerReplica(tf.zeros([], tf.float64), name="share", combine="mean")
         self._stage = PerReplica(tf.zeros([], tf.int64), name="stage", shared=True)
         for one in (*self._totals, self._stage, *self.path.variables):
@@ -84,8 +88,9 @@ class LateMeeting(Meeting):
             tf.function(lambda: strategy.run(of_replica), autograph=False).get_concrete_function()()
 
     def restart(self, rows: PerReplica, are_set: Sequence[bool]) -> None:
-        """See Meeting: what the last meeting would have changed is left out."""
+        """See Meeting: what the last meeting would have changed is left out, and so is what it has kept back."""
         super().restart(rows, are_set)
+        self.keep_nothing_back([True] * len(are_set))
         self._stage.assign_local([tf.constant(_NONE, tf.int64)] * len(self._stage.local_values()))
 
     def share(self, rows: PerReplica) -> tf.Tensor:
@@ -94,7 +99,7 @@ class LateMeeting(Meeting):
         has_met = tf.logical_and(total <= 0, self._stage.read() != _NONE)
         return tf.where(has_met, self._share.read(), super().share(rows))
 
-    def _exchange(self, rows: PerReplica, others: Sequence[tf.Variable]) -> list[tf.Tensor]:
+    def _exchange(self, rows: PerReplica, others: Sequence[tf.Variable], trained: tf.Tensor) -> list[tf.Tensor]:
         weight = share_of_replica(rows.read())
         own = [tf.identity(variable) for variable in self.weights]
         averages = [times(tf.identity(variable), weight) for variable in others]
@@ -129,8 +134,11 @@ class LateMeeting(Meeting):
         after: tuple[list[Any], ...] = ([], [], [])
         before = [variable.read() for variable in self._sent]
         parts = self._parts(anchors, before, share)
-        for value, anchor, held, sent, part, total in zip(own, anchors, slots, before, parts, totals, strict=True):
-            following, common, of_weight = self.outer.next(anchor, sent, part, total, tuple(held))
+        assert self._trained_before is not None
+        trained = tf.unstack(tf.convert_to_tensor(self._trained_before) > 0)
+        columns = zip(trained, own, anchors, slots, before, parts, totals, strict=True)
+        for is_trained, value, anchor, held, sent, part, total in columns:
+            following, common, of_weight = next_of(self.outer, is_trained, anchor, sent, part, total, tuple(held))
             for found, one in zip(after, (value + (following - sent), common, list(of_weight)), strict=True):
                 found.append(one)
         return after
@@ -152,7 +160,11 @@ class LateMeeting(Meeting):
         """See Meeting."""
         one = tf.ones([], tf.int64)
         self.go_on(strategy, one, one)
+        assert self._trained is not None
+        assert self._trained_before is not None
+        trained = tf.convert_to_tensor(self._trained)
         super().hold(strategy, rows)
+        self._trained_before.assign(trained)
 
     def _go_on(self, stage: int) -> tf.Operation:
         assert self._background is not None

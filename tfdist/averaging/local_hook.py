@@ -19,12 +19,13 @@ from tfdist.allreduce.per_replica import PerReplica
 from tfdist.allreduce.update_hook import UpdateHook, check_strategy, variable_key
 from tfdist.averaging.late_meeting import LateMeeting
 from tfdist.averaging.meeting import Meeting
-from tfdist.averaging.outer import OuterRule
+from tfdist.averaging.outer import Average, OuterRule
+from tfdist.averaging.replica_values import common_variable
 from tfdist.averaging.schedule import Meetings
 from tfdist.averaging.seen import SeenValues
 from tfdist.keras_compat.local_steps.prepare import refuse_constraints
 from tfdist.keras_compat.optimizers.base import held_variable
-from tfdist.keras_compat.optimizers.hooked import remember_trained
+from tfdist.keras_compat.optimizers.hooked import hooks_that_trained, remember_trained
 from tfdist.keras_compat.optimizers.slots import slots_of
 
 
@@ -76,7 +77,8 @@ class LocalHook(UpdateHook):
 
     @property
     def _is_synchronous(self) -> bool:
-        return self.meetings.is_every_step and not self._overlap
+        # With other rules a meeting after every step is no synchronous step.
+        return self.meetings.is_every_step and not self._overlap and isinstance(self.meeting.outer, Average)
 
     def recipe(self) -> tuple[Callable[..., UpdateHook], tuple[Any, ...]]:
         """See UpdateHook."""
@@ -95,6 +97,11 @@ class LocalHook(UpdateHook):
     def lets_replicas_differ(self) -> bool:
         """See UpdateHook."""
         return True
+
+    @property
+    def trained(self) -> list[tf.Variable]:
+        """See UpdateHook."""
+        return self.meeting.weights
 
     def shown(self) -> contextlib.AbstractContextManager[None]:
         """See UpdateHook."""
@@ -185,6 +192,7 @@ class LocalHook(UpdateHook):
     ) -> None:
         each_replica = strategy.extended.call_for_each_replica
         replicas = strategy.num_replicas_in_sync
+        self.meeting.note_trained(places)
 
         def alone(gradients: list[Any], weight: Any) -> None:
             update([multiplied(gradient, replicas) for gradient in gradients])
@@ -197,11 +205,7 @@ class LocalHook(UpdateHook):
         # (keras-team/keras#20582).
         if self.meetings.start_step:
             is_local = self._is_local()
-            tf.cond(
-                is_local,
-                lambda: self.meeting.begin_once(strategy, tf.equal(self._steps, self.meetings.start_step)),
-                _nothing,
-            )
+            self.meeting.begin_once(strategy, is_local, tf.convert_to_tensor(self._since), self._rows)
             tf.cond(
                 is_local,
                 lambda: each_replica(alone, args=(given, weight)),
@@ -209,10 +213,10 @@ class LocalHook(UpdateHook):
             )
             since = self._since + tf.cast(is_local, tf.int64)
         else:
-            self.meeting.begin_once(strategy, tf.equal(self._steps, 0))
+            self.meeting.begin_once(strategy, tf.constant(True), tf.convert_to_tensor(self._since), self._rows)
             each_replica(alone, args=(given, weight))
             since = self._since + 1
-        every = self.meetings.steps_at(tf.convert_to_tensor(self._steps))
+        every = tf.cast(self.meetings.steps_at(tf.convert_to_tensor(self._steps)), tf.int64)
         due = tf.logical_and(since > 0, since >= every)
         tf.cond(
             due,
@@ -244,6 +248,9 @@ class LocalHook(UpdateHook):
                 if self.meetings.start_step:
                     sparse = [place for place, one in enumerate(gradients) if isinstance(one, tf.IndexedSlices)]
                     self._build_synchronous(everything, sparse)
+                for former in hooks_that_trained(everything):
+                    # Another optimizer has left the replicas apart: all go on with what it shows.
+                    former.end_training()
             shown = SeenValues(strategy, self.meeting, self._rows, seen=self._seen, position=self._position)
             object.__setattr__(self, "seen_values", shown)
             remember_trained(self, everything)
@@ -269,19 +276,10 @@ class LocalHook(UpdateHook):
             if hasattr(self, "_steps"):
                 return
             with tf.init_scope(), strategy.scope():
-                self._steps, self._since = (_counter(name) for name in ("local_steps", "steps_since_meeting"))
+                self._steps, self._since = (common_variable(one, 0) for one in ("local_steps", "steps_since_meeting"))
                 self._rows = PerReplica(tf.zeros([], tf.float64), name="rows_since_meeting")
 
         tf.distribute.get_replica_context().merge_call(across)
-
-
-def _counter(name: str) -> tf.Variable:
-    return tf.Variable(
-        tf.zeros([], tf.int64),
-        trainable=False,
-        name=name,
-        aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
-    )
 
 
 def multiplied(gradient: Any, factor: int) -> Any:
@@ -293,7 +291,3 @@ def multiplied(gradient: Any, factor: int) -> Any:
     return tf.IndexedSlices(
         gradient.values * tf.cast(factor, gradient.values.dtype), gradient.indices, gradient.dense_shape
     )
-
-
-def _nothing() -> None:
-    return None

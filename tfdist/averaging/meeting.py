@@ -12,6 +12,7 @@ from tfdist.allreduce.options import AllReduceOptions
 from tfdist.allreduce.path import GradientPath
 from tfdist.allreduce.per_replica import PerReplica
 from tfdist.averaging.outer import Average, OuterRule
+from tfdist.averaging.replica_values import common_variable, components, share_of_replica, times
 from tfdist.keras_compat.optimizers.base import held_variable
 
 PARTS = ("weights", "slots", "statistics")
@@ -32,6 +33,8 @@ class Meeting(tf.__internal__.tracking.AutoTrackable):
         self.path = GradientPath(options)
         self._anchors: list[PerReplica] = []
         self._outer_slots: list[list[PerReplica]] = []
+        self._trained: tf.Variable | None = None
+        self._begun: tf.Variable | None = None
         # Not tracked, because checkpoints contain these variables already.
         object.__setattr__(self, "weights", [])
         object.__setattr__(self, "slots_of", lambda: [])
@@ -50,8 +53,12 @@ class Meeting(tf.__internal__.tracking.AutoTrackable):
         self.weights.extend(held_variable(variable) for variable in variables)
         shapes = [tuple(variable.shape) for variable in self.weights]
         self.path.build(shapes, [tf.as_dtype(variable.dtype).name for variable in self.weights])
+        # Which weights the steps since the last meeting have trained: the rule leaves a frozen layer alone.
+        self._trained = common_variable("trained", [0] * len(self.weights))
         if not self._is_anchored:
             return
+        # Whether the anchors are common weights. A checkpoint of another rule does not have them.
+        self._begun = common_variable("begun", 0)
         for i, variable in enumerate(self.weights):
             zeros = tf.zeros(variable.shape, variable.dtype)
             self._anchors.append(PerReplica(zeros, name=f"anchor{i}", shared=True))
@@ -98,21 +105,47 @@ class Meeting(tf.__internal__.tracking.AutoTrackable):
         statistics = self.statistics_of() if "statistics" in self.parts else []
         return [*slots, *statistics]
 
-    def begin_once(self, strategy: Any, first: Any) -> None:
+    def begin_once(self, strategy: Any, is_local: Any, since: Any, rows: PerReplica) -> None:
         """Remembers the common weights before the first local step; called in cross-replica context.
 
         Args:
             strategy: the strategy.
-            first: bool scalar, whether the next step is the first local step.
+            is_local: bool scalar, whether the next step is local.
+            since: number of local steps since the last meeting, an int64 scalar.
+            rows: what each replica has trained on since the last meeting.
         """
-        if not self._is_anchored:
+        if self._begun is None:
             return
+        each_replica = strategy.extended.call_for_each_replica
+        due = tf.logical_and(is_local, tf.equal(self._begun, 0))
+
+        def average() -> None:
+            found = each_replica(lambda: self._combined(share_of_replica(rows.read())))
+            self._assign(strategy, [*self.weights, *self.others], found)
 
         def remember() -> None:
             for anchor, variable in zip(self._anchors, self.weights, strict=True):
                 anchor.assign(tf.identity(variable))
 
-        tf.cond(first, lambda: strategy.extended.call_for_each_replica(remember), _nothing)
+        # A training that goes on with this rule within a round of another one.
+        tf.cond(tf.logical_and(due, since > 0), average, _nothing)
+        tf.cond(due, lambda: each_replica(remember), _nothing)
+        self._begun.assign(tf.where(is_local, tf.ones([], tf.int64), self._begun))
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether there are common weights of the rule; called outside of functions."""
+        return self._begun is not None and int(self._begun.numpy()) > 0
+
+    def note_trained(self, places: Sequence[int]) -> None:
+        """Remembers which weights a step trains; called in cross-replica context, in each step.
+
+        Args:
+            places: the places of the weights.
+        """
+        assert self._trained is not None
+        mask = tf.constant([int(place in places) for place in range(len(self.weights))], tf.int64)
+        self._trained.assign(tf.maximum(tf.convert_to_tensor(self._trained), mask))
 
     def hold(self, strategy: Any, rows: PerReplica) -> None:
         """Combines the variables of all replicas; called in cross-replica context.
@@ -122,13 +155,25 @@ class Meeting(tf.__internal__.tracking.AutoTrackable):
             rows: what each replica has trained on since the last meeting, by which averages are weighted; it is set to
                 0.
         """
+        assert self._trained is not None
         others = self.others
-        found = strategy.extended.call_for_each_replica(self._exchange, args=(rows, others))
-        for variable, value in zip([*self.weights, *others], found, strict=True):
+        trained = tf.convert_to_tensor(self._trained)
+        found = strategy.extended.call_for_each_replica(self._exchange, args=(rows, others, trained))
+        self._assign(strategy, [*self.weights, *others], found)
+        self._trained.assign(tf.zeros_like(trained))
+
+    def _assign(self, strategy: Any, variables: Sequence[Any], values: Sequence[Any]) -> None:
+        for variable, value in zip(variables, values, strict=True):
             strategy.extended.update(variable, lambda own, value: own.assign(value), args=(value,))
 
-    def _exchange(self, rows: PerReplica, others: Sequence[tf.Variable]) -> list[tf.Tensor]:
-        """Returns the next values of a replica's variables; called in replica context."""
+    def _exchange(self, rows: PerReplica, others: Sequence[tf.Variable], trained: tf.Tensor) -> list[tf.Tensor]:
+        """Returns the next values of a replica's variables; called in replica context.
+
+        Args:
+            rows: see hold.
+            others: the variables that are averaged beside the weights.
+            trained: 1 for each weight that has been trained since the last meeting, else 0.
+        """
         weight = share_of_replica(rows.read())
         own = [tf.identity(variable) for variable in self.weights]
         averaged = [times(tf.identity(variable), weight) for variable in others]
@@ -142,30 +187,36 @@ class Meeting(tf.__internal__.tracking.AutoTrackable):
             parts = [times(value, weight) for value in own]
         sums = self.path.sum_gradients([*parts, *averaged])
         totals: list[Any] = sums[: len(parts)]
-        after: list[Any] = totals
+        after: list[Any]
         if self._is_anchored:
+            quadruples = enumerate(zip(anchors, own, parts, totals, strict=True))
             after = [
-                self._next(place, anchor, value, part, total)
-                for place, (anchor, value, part, total) in enumerate(zip(anchors, own, parts, totals, strict=True))
+                self._next(place, anchor, value, part, total, trained[place] > 0)
+                for place, (anchor, value, part, total) in quadruples
             ]
+        else:
+            pairs = enumerate(zip(totals, own, strict=True))
+            after = [tf.where(trained[place] > 0, total, value) for place, (total, value) in pairs]
         rows.assign(tf.zeros_like(weight))
         return [*after, *sums[len(parts) :]]
 
-    def _next(self, place: int, anchor: Any, own: Any, part: Any, total: Any) -> Any:
+    def _next(self, place: int, anchor: Any, own: Any, part: Any, total: Any, is_trained: Any) -> Any:
         slots = self._outer_slots[place]
-        after, common, values = self.outer.next(anchor, own, part, total, tuple(slot.read() for slot in slots))
+        before = tuple(slot.read() for slot in slots)
+        after, common, values = next_of(self.outer, is_trained, anchor, own, part, total, before)
         self._anchors[place].assign(common)
         for slot, value in zip(slots, values, strict=True):
             slot.assign(value)
         return after
 
-    def seen(self, weight: tf.Tensor) -> list[tf.Tensor]:
+    def seen(self, weight: tf.Tensor, *, has_begun: bool) -> list[tf.Tensor]:
         """Returns the values of the weights and the others that evaluation sees; called in replica context.
 
         Args:
             weight: the weight of this replica; those of all replicas add up to 1.
+            has_begun: see the property.
         """
-        if self.outer.keeps_own:
+        if self.outer.keeps_own and has_begun:
             weights: list[Any] = [anchor.read() for anchor in self._anchors]
             others = [times(tf.identity(variable), weight) for variable in self.others]
             return [*weights, *sum_gradients(others)] if others else weights
@@ -192,32 +243,30 @@ class Meeting(tf.__internal__.tracking.AutoTrackable):
             for anchor, variable, is_set in zip(self._anchors, self.weights, are_set, strict=True):
                 if is_set:
                     anchor.assign_local([one.read_value() for one in components(variable)])
-        # What error feedback has kept back is a part of changes of other weights.
+        self.keep_nothing_back(are_set)
+        rows.assign_local([tf.zeros_like(one) for one in rows.local_values()])
+
+    def keep_nothing_back(self, are_set: Sequence[bool]) -> None:
+        """Forgets what error feedback has kept back, as a part of changes of other weights.
+
+        Args:
+            are_set: for which weights.
+        """
         for place, residual in self.path.residuals().items():
             if are_set[place]:
                 residual.assign_local([tf.zeros_like(one) for one in residual.local_values()])
-        rows.assign_local([tf.zeros_like(one) for one in rows.local_values()])
 
 
-def components(variable: Any) -> tuple[Any, ...]:
-    """Returns the variables that a variable has on the replicas of this process."""
-    return tuple(variable.values) if isinstance(variable, tf.distribute.DistributedValues) else (variable,)
+def next_of(
+    outer: OuterRule, is_trained: Any, anchor: Any, own: Any, part: Any, total: Any, slots: tuple[Any, ...]
+) -> tuple[Any, Any, tuple]:
+    """Returns what the rule makes of a weight, or the same values if the weight has not been trained; see OuterRule."""
+    after, common, values = outer.next(anchor, own, part, total, slots)
 
+    def of(new: Any, old: Any) -> Any:
+        return tf.where(is_trained, new, old)
 
-def share_of_replica(rows: tf.Tensor) -> tf.Tensor:
-    """Returns the share that a replica has of the rows of all replicas, a scalar; equal shares if there are no rows.
-
-    Args:
-        rows: the rows of this replica, a float scalar. Called in replica context.
-    """
-    replicas = tf.distribute.get_replica_context().num_replicas_in_sync
-    total: Any = sum_gradients([rows])[0]
-    return tf.where(total > 0, tf.math.divide_no_nan(rows, total), tf.ones_like(rows) / replicas)
-
-
-def times(value: tf.Tensor, weight: tf.Tensor) -> tf.Tensor:
-    """Returns a tensor times a scalar of any dtype."""
-    return value * tf.cast(weight, value.dtype)
+    return of(after, own), of(common, anchor), tuple(map(of, values, slots))
 
 
 def _nothing() -> None:

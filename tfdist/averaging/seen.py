@@ -10,7 +10,8 @@ from typing import Any
 import tensorflow as tf
 
 from tfdist.allreduce.per_replica import PerReplica
-from tfdist.averaging.meeting import Meeting, components
+from tfdist.averaging.meeting import Meeting
+from tfdist.averaging.replica_values import components
 
 _Values = list[list[tf.Tensor]]
 
@@ -60,7 +61,7 @@ class SeenValues:
         self._shown: _Shown | None = None
         # After which step a program has set variables, and which ones, by id: no mean of equal values rounds them.
         self._set_at: tuple[int, frozenset[int]] = (-1, frozenset())
-        self._functions: dict[int, Any] = {}
+        self._functions: dict[Any, Any] = {}
 
     @contextlib.contextmanager
     def shown(self) -> Iterator[None]:
@@ -103,8 +104,8 @@ class SeenValues:
         own = _values(variables)
         seen = own
         # Otherwise the replicas have just met.
-        if since > 0 or self._meeting.keeps_apart:
-            found = self._compute(len(variables))
+        if since > 0 or (self._meeting.keeps_apart and self._meeting.has_begun):
+            found = self._compute(variables)
             means = [list(self._strategy.experimental_local_results(value)) for value in found]
             kept = self._set_at[1] if self._set_at[0] == step else frozenset()
             triples = zip(variables, own, means, strict=True)
@@ -132,18 +133,21 @@ class SeenValues:
     def _variables(self) -> list[tf.Variable]:
         return [*self._meeting.weights, *self._meeting.others]
 
-    def _compute(self, variables: int) -> Any:
+    def _compute(self, variables: Sequence[tf.Variable]) -> Any:
+        has_begun = self._meeting.has_begun
+
         def of_replica() -> list[tf.Tensor]:
             if self._seen == "average":
-                return self._meeting.seen(self._meeting.share(self._rows))
+                return self._meeting.seen(self._meeting.share(self._rows), has_begun=has_begun)
             return self._meeting.of_first_replica()
 
-        if variables not in self._functions:
+        key = has_begun, *map(id, variables)
+        if key not in self._functions:
             with self._strategy.scope():
                 compute = tf.function(lambda: self._strategy.run(of_replica), autograph=False)
                 # Not called as a function: TensorFlow would warn that each set of variables traces it anew.
-                self._functions[variables] = compute.get_concrete_function()
-        return self._functions[variables]()
+                self._functions[key] = compute.get_concrete_function()
+        return self._functions[key]()
 
 
 def _values(variables: Sequence[tf.Variable]) -> _Values:

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-from tfdist.keras_compat.optimizers.hooked import hook_of, hook_that_trains
+from tfdist.keras_compat.optimizers.hooked import hook_of, hooks_that_train
 
 
 @contextlib.contextmanager
@@ -43,11 +43,14 @@ def averaged(subject: Any) -> Iterator[None]:
         ...     [float(one) for one in strategy.experimental_local_results(weight)]
         [-0.5, -0.5]
     """
-    hook = hook_that_trains(subject) or hook_of(subject)
-    if hook is None or not hook.lets_replicas_differ:
+    own = hook_of(subject)
+    hooks = hooks_that_train(subject) if own is None else [own]
+    if not any(hook.lets_replicas_differ for hook in hooks):
         raise ValueError(
             "expected an optimizer of LocalSGD, DPSGD or ChocoSGD, or a model that it trains, received "
             f"{type(subject).__name__}; with other optimizers all replicas have the same weights."
         )
-    with hook.shown():
+    with contextlib.ExitStack() as stack:
+        for hook in hooks:
+            stack.enter_context(hook.shown())
         yield

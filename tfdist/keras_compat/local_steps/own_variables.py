@@ -6,8 +6,9 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from tfdist.allreduce.update_hook import UpdateHook
 from tfdist.keras_compat.optimizers.base import held_variable
-from tfdist.keras_compat.optimizers.hooked import hook_of
+from tfdist.keras_compat.optimizers.hooked import hook_of, optimizers_of
 from tfdist.keras_compat.optimizers.slots import slots_of
 
 
@@ -24,9 +25,10 @@ class OwnVariables:
     def differing(self) -> set[int]:
         """Returns the id() of each variable of TensorFlow whose values differ between replicas."""
         found: set[int] = set()
-        for owner, optimizer in self._optimizers():
+        for owner, optimizer, hook in self._optimizers():
             slots = slots_of(optimizer) if _is_built(optimizer) else []
-            found |= {id(held_variable(variable)) for variable in [*self._trained(owner, optimizer), *slots]}
+            trained = [*hook.trained, *self._trained(owner, optimizer)]
+            found |= {id(held_variable(variable)) for variable in [*trained, *slots]}
         return found
 
     def build(self, strategy: Any) -> None:
@@ -35,16 +37,14 @@ class OwnVariables:
         Args:
             strategy: the strategy of the models.
         """
-        for owner, optimizer in self._optimizers():
-            hook = hook_of(optimizer)
-            assert hook is not None
+        for owner, optimizer, hook in self._optimizers():
             trained = self._trained(owner, optimizer)
             if trained:
                 hook.build_before_steps(strategy, trained)
 
     def _trained(self, owner: Any, optimizer: Any) -> list[Any]:
         """Returns the variables that an optimizer trains, in its order; none if it is not built yet."""
-        if owner is not optimizer:
+        if getattr(owner, "optimizer", None) is optimizer:
             return list(owner.trainable_variables) if getattr(owner, "built", True) else []
         listed = getattr(optimizer, "_trainable_variables", None)
         if listed is not None:
@@ -64,21 +64,19 @@ class OwnVariables:
     def training(self) -> Iterator[None]:
         """Gives each replica the values with which its training goes on, within the context."""
         with contextlib.ExitStack() as stack:
-            for _, optimizer in self._optimizers():
-                hook = hook_of(optimizer)
-                assert hook is not None
+            for _, _, hook in self._optimizers():
                 stack.enter_context(hook.own())
             yield
 
-    def _optimizers(self) -> list[tuple[Any, Any]]:
-        """Returns the optimizers whose replicas differ, each with the object that it was found in."""
-        found = []
+    def _optimizers(self) -> list[tuple[Any, Any, UpdateHook]]:
+        """Returns the optimizers whose replicas differ, each with the object that it was found in, and its hook."""
+        found: dict[int, tuple[Any, Any, UpdateHook]] = {}
         for one in self._objects:
-            optimizer = getattr(one, "optimizer", one)
-            hook = None if isinstance(optimizer, (list, tuple, dict)) else hook_of(optimizer)
-            if hook is not None and hook.lets_replicas_differ:
-                found.append((one, optimizer))
-        return found
+            for optimizer in optimizers_of(one) or [one]:
+                hook = hook_of(optimizer)
+                if hook is not None and hook.lets_replicas_differ:
+                    found.setdefault(id(hook), (one, optimizer, hook))
+        return list(found.values())
 
 
 def _is_built(optimizer: Any) -> bool:

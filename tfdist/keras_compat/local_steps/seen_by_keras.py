@@ -10,16 +10,23 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from tfdist._log import get_logger
+from tfdist.allreduce.update_hook import UpdateHook
 from tfdist.keras_compat.local_steps.stop_together import begin_to_train, ending_together
-from tfdist.keras_compat.optimizers.hooked import hook_of_model, hook_that_trains
+from tfdist.keras_compat.optimizers.hooked import (
+    forget_trained,
+    hook_of_local_steps,
+    hooks_of_model,
+    hooks_that_train,
+)
 from tfdist.keras_compat.version import keras_in_use, trainer_class
 
 _READING = ("evaluate", "predict", "predict_on_batch", "test_on_batch")
-_SAVING = ("save", "save_weights", "export", "get_weights")
+_SAVING = ("save", "save_weights", "export", "get_weights", "get_state_tree")
+_SETTING = ("set_weights", "load_weights", "set_state_tree")
 _OF_EPOCHS = ("on_train_begin", "on_epoch_begin", "on_epoch_end", "on_train_end")
 _OF_BATCHES = ("on_train_batch_begin", "on_train_batch_end")
 _KNOWN = ("keras.", "tf_keras.", "tensorflow.", "tfdist.")
@@ -35,11 +42,11 @@ def show_seen_values() -> None:
     model = importlib.import_module("tensorflow").keras.Model
     for name in _READING:
         _patch(trainer, name, _while_shown)
-    for name in _SAVING:
+    for name in (*_SAVING, *_SETTING):
         if hasattr(model, name):
             _patch(model, name, _while_shown)
     # In Keras 3 a base class has `compile`; a model whose class has another one is not compiled when it is loaded.
-    _patch(next(one for one in trainer.__mro__ if "compile" in vars(one)), "compile", _telling_statistics)
+    _patch(next(one for one in trainer.__mro__ if "compile" in vars(one)), "compile", _compiling)
     _patch(trainer, "fit", _training(shows_after=True))
     # After a single batch nothing is shown, since all replicas would have to wait for it in each step.
     _patch(trainer, "train_on_batch", _training(shows_after=False))
@@ -63,9 +70,12 @@ def _patch(owner: Any, name: str, replace: Callable[[Callable], Callable]) -> No
     setattr(owner, name, functools.wraps(stock)(replace(stock)))
 
 
-def _shown(model: Any) -> contextlib.AbstractContextManager[None]:
-    hook = hook_that_trains(model)
-    return contextlib.nullcontext() if hook is None else hook.shown()
+@contextlib.contextmanager
+def _shown(model: Any) -> Iterator[None]:
+    with contextlib.ExitStack() as stack:
+        for hook in hooks_that_train(model):
+            stack.enter_context(hook.shown())
+        yield
 
 
 def _while_shown(stock: Callable) -> Callable:
@@ -76,29 +86,42 @@ def _while_shown(stock: Callable) -> Callable:
     return method
 
 
-def _telling_statistics(stock: Callable) -> Callable:
+def _compiling(stock: Callable) -> Callable:
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        # The former optimizer may not live until the next training.
+        former = hooks_of_model(self)
         result = stock(self, *args, **kwargs)
-        hook = hook_of_model(self)
-        if hook is not None:
+        hooks = hooks_of_model(self)
+        _leave(self, [hook for hook in former if hook not in hooks])
+        for hook in hooks:
             hook.trains(lambda: _statistics(self))
         return result
 
     return method
 
 
+def _leave(model: Any, hooks: Sequence[UpdateHook]) -> None:
+    """Leaves the values that everybody sees on all replicas, because another optimizer goes on with them."""
+    for hook in hooks:
+        hook.end_training()
+    if hooks:
+        forget_trained(model.weights)
+
+
 def _training(*, shows_after: bool) -> Callable[[Callable], Callable]:
     def replace(stock: Callable) -> Callable:
         def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-            hook = hook_of_model(self)
-            if hook is None:
+            hooks = hooks_of_model(self)
+            _leave(self, [hook for hook in hooks_that_train(self) if hook not in hooks])
+            if not hooks:
                 return stock(self, *args, **kwargs)
-            hook.trains(lambda: _statistics(self))
             if shows_after:
                 begin_to_train(self)
-            hook.begin_training()
+            for hook in reversed(hooks):
+                hook.trains(lambda: _statistics(self))
+                hook.begin_training()
             result = stock(self, *args, **kwargs)
-            if shows_after:
+            for hook in hooks if shows_after else ():
                 hook.end_training()
             return result
 
@@ -136,7 +159,7 @@ def _callback_while_shown(stock: Callable) -> Callable:
 def _callback_while_shown_if_asked(stock: Callable) -> Callable:
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
         model = _model_of(self)
-        hook = hook_of_model(model)
+        hook = hook_of_local_steps(model)
         if hook is None or not _may_read_weights(self, stock.__name__, hook.program):
             return stock(self, *args, **kwargs)
         with _shown(model):
@@ -157,6 +180,7 @@ def _may_read_weights(callbacks: Any, name: str, program: str) -> bool:
             for one in callbacks.callbacks
             for method in (name, name.replace("_train", ""))
             if method in vars(one)
+            or _stores_variables(one)
             or (not type(one).__module__.startswith(_KNOWN) and getattr(type(one), method) is not _stock_of(method))
         ]
         found[name] = bool(own)
@@ -168,6 +192,12 @@ def _may_read_weights(callbacks: Any, name: str, program: str) -> bool:
                 type(own[0]).__name__,
             )
     return found[name]
+
+
+def _stores_variables(callback: Any) -> bool:
+    """Returns whether a callback of Keras reads the variables themselves at batches, and not with `save`."""
+    reads = ("OrbaxCheckpoint",) if keras_in_use().is_keras3 else ("BackupAndRestore",)
+    return type(callback).__name__ in reads and getattr(callback, "save_freq", "epoch") != "epoch"
 
 
 def _stock_of(name: str) -> Any:

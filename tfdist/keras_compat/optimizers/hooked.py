@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tfdist.allreduce.update_hook import UpdateHook, variable_key
@@ -13,7 +13,7 @@ _hooks: weakref.WeakValueDictionary[Any, UpdateHook] = weakref.WeakValueDictiona
 
 
 def remember_trained(hook: UpdateHook, variables: Sequence[Any]) -> None:
-    """Lets `hook_that_trains` find a hook.
+    """Lets `hooks_that_train` find a hook.
 
     Args:
         hook: a hook whose replicas train on their own.
@@ -22,17 +22,65 @@ def remember_trained(hook: UpdateHook, variables: Sequence[Any]) -> None:
     _hooks.update({variable_key(held_variable(variable)): hook for variable in variables})
 
 
-def hook_that_trains(model: Any) -> UpdateHook | None:
-    """Returns the hook of a model's optimizer, or of the optimizer of a loop that trains the model; None without one.
+def forget_trained(variables: Sequence[Any]) -> None:
+    """Lets `hooks_that_train` find a hook no longer, because its optimizer trains these variables no more.
+
+    Args:
+        variables: what the hook was remembered for.
+    """
+    for variable in variables:
+        _hooks.pop(variable_key(held_variable(variable)), None)
+
+
+def hooks_that_trained(variables: Sequence[Any]) -> list[UpdateHook]:
+    """Returns the hooks that have been remembered for variables, each once.
+
+    Args:
+        variables: of TensorFlow or Keras.
+    """
+    keys = (variable_key(held_variable(variable)) for variable in variables) if _hooks else ()
+    return _each_once(_hooks[key] for key in keys if key in _hooks)
+
+
+def hooks_that_train(model: Any) -> list[UpdateHook]:
+    """Returns the hooks of a model's optimizers, and of the optimizers of a loop that trains the model, each once.
 
     Args:
         model: a Keras model, compiled or not.
     """
-    found = hook_of_model(model)
-    if found is not None or not _hooks or not getattr(model, "built", False):
+    found = hooks_of_model(model)
+    if not _hooks or not getattr(model, "built", False):
         return found
-    keys = (variable_key(held_variable(variable)) for variable in getattr(model, "trainable_variables", ()))
-    return next((_hooks[key] for key in keys if key in _hooks), None)
+    # A layer that is frozen is trained no more, but its replicas may still differ.
+    variables: Any = getattr(model, "weights", None) or getattr(model, "trainable_variables", ())
+    return _each_once([*found, *hooks_that_trained(variables)])
+
+
+def hooks_of_model(model: Any) -> list[UpdateHook]:
+    """Returns the hooks of the optimizers of a model, each once: its `optimizer`, and its other attributes.
+
+    Args:
+        model: a Keras model, compiled or not. A GAN may have two attributes with an optimizer each.
+    """
+    found = map(hook_of, optimizers_of(model))
+    return _each_once(hook for hook in found if hook is not None)
+
+
+def optimizers_of(model: Any) -> list[Any]:
+    """Returns the optimizers of a model: its `optimizer`, or several of them, and its other attributes.
+
+    Args:
+        model: a Keras model, compiled or not; another object has none.
+    """
+    given = getattr(model, "optimizer", None)
+    several = list(given.values()) if isinstance(given, dict) else given
+    found = [*several] if isinstance(several, (list, tuple)) else [given]
+    found += [value for value in getattr(model, "__dict__", {}).values() if hasattr(value, "apply_gradients")]
+    return [optimizer for optimizer in found if optimizer is not None]
+
+
+def _each_once(hooks: Iterable[UpdateHook]) -> list[UpdateHook]:
+    return list({id(hook): hook for hook in hooks}.values())
 
 
 def hook_of(optimizer: Any) -> UpdateHook | None:
@@ -46,21 +94,10 @@ def hook_of(optimizer: Any) -> UpdateHook | None:
     return found if found is not None or inner is None else hook_of(inner)
 
 
-def hook_of_model(model: Any) -> UpdateHook | None:
-    """Returns the hook of a model's optimizer; None if there is no hook, or not a single optimizer.
-
-    Args:
-        model: a Keras model, compiled or not.
-    """
-    optimizer = getattr(model, "optimizer", None)
-    return None if optimizer is None or isinstance(optimizer, (list, tuple, dict)) else hook_of(optimizer)
-
-
 def hook_of_local_steps(model: Any) -> UpdateHook | None:
-    """Returns the hook of a model's optimizer if the replicas make steps without the others, else None.
+    """Returns the first hook of a model's optimizers with which replicas make steps without the others, else None.
 
     Args:
         model: a Keras model, compiled or not.
     """
-    hook = hook_of_model(model)
-    return hook if hook is not None and hook.counts_alone else None
+    return next((hook for hook in hooks_of_model(model) if hook.counts_alone), None)

@@ -13,6 +13,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfdist.keras_compat.optimizers.keras3 import build_once
+from tfdist.keras_compat.parameter_server.optimizer_options import refuse_optimizer_options
 from tfdist.keras_compat.version import keras_in_use
 
 
@@ -63,6 +64,7 @@ def _apply_keras3(stock: Callable) -> Callable:
         updates = _updates()
         if updates is None or not len(grads):
             return stock(self, grads, trainable_variables)
+        refuse_optimizer_options(self)
         updates.read_versions()
         variables = None if trainable_variables is None else list(trainable_variables)
         if not self.built and variables is not None:

@@ -25,6 +25,7 @@ from tfdist.keras_compat.parameter_server.model import (
     refuse_compile_options,
     within,
 )
+from tfdist.keras_compat.parameter_server.optimizer_options import refuse_optimizer_options
 from tfdist.keras_compat.parameter_server.step_queue import step_queue
 
 
@@ -139,25 +140,6 @@ def _make_function(stock: Callable, kind: str) -> Callable:
         return getattr(self, attribute)
 
     return make_function
-
-
-def refuse_optimizer_options(optimizer: Any) -> None:
-    """Raises ValueError for optimizer options that update variables inside of tf.cond.
-
-    Keras 3 fails to update variables of a parameter server inside of tf.cond.
-
-    Args:
-        optimizer: a Keras 3 optimizer, or a LossScaleOptimizer around it.
-    """
-    inner = getattr(optimizer, "inner_optimizer", optimizer)
-    for option in ("gradient_accumulation_steps", "ema_overwrite_frequency"):
-        value = getattr(inner, option, None)
-        if value and (option != "ema_overwrite_frequency" or inner.use_ema):
-            raise ValueError(
-                f"expected an optimizer without {option} for the strategy parameter_server, received {value!r}; leave "
-                f"{option} out, since Keras 3 fails to update variables of ps tasks inside of tf.cond "
-                "(keras-team/keras#20582)."
-            )
 
 
 def _predict(stock: Callable) -> Callable:

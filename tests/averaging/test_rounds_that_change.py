@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.averaging.test_seen_and_resumed import Reads, data, fit
+from tests.averaging.test_seen_and_resumed import Reads, data, fit, make
 from tests.averaging.test_weights_set import same, weights_of
 from tfdist.averaging import BlockMomentum, ChocoSGD, ElasticAverage, LocalSGD, averaged
+from tfdist.keras_compat import keras_in_use
 from tfdist.keras_compat.local_steps.own_variables import OwnVariables
 
 keras = tf.keras
@@ -155,6 +156,15 @@ def test_estimates_of_choco_are_right_if_some_of_the_weights_are_set(strategy: A
         for variable in meeting.weights:
             one, other = values(strategy, variable)
             np.testing.assert_allclose(one, other, rtol=0, atol=1e-6)
+
+
+def test_a_callback_that_stores_variables_at_batches_sees_the_average(
+    strategy: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    fit(make(strategy), keras.callbacks.BackupAndRestore(str(tmp_path), save_freq=2), epochs=1)
+    # That of Keras 3 calls save_weights, which shows the average by itself.
+    is_told = "BackupAndRestore runs at each batch and sees the average" in caplog.text
+    assert is_told == (not keras_in_use().is_keras3)
 
 
 class TwoOptimizers(keras.Model):

@@ -99,9 +99,12 @@ def test_sparse_gradients_update_their_rows(trained: Any, name: str, updates: in
 
 
 def test_what_a_step_cannot_honour_is_refused(trained: Any) -> None:
-    outside, factor, scaling = trained["refusals"]
+    outside, factor, scaling, accumulating = trained["refusals"]
     assert "expected the optimizer to be called in a function that strategy.run calls in a tf.function" in outside
     assert "expected staleness.scale to return a scalar for the scalar tau, received a tensor of shape (2,)" in factor
     # Keras 2 itself refuses loss scaling with parameter servers.
     ours = "expected an optimizer of tf.keras.optimizers without loss scaling for a strategy with staleness"
     assert (ours if keras_in_use().is_keras3 else "Loss scaling is not supported") in scaling
+    # Keras 2 has no such option.
+    if keras_in_use().is_keras3:
+        assert "expected an optimizer without gradient_accumulation_steps for the strategy" in accumulating

@@ -11,7 +11,8 @@ class ElasticAverage:
     """Moves each replica towards the center, and the center towards all replicas (EASGD).
 
     At a meeting x_i <- x_i - rate (x_i - center), and center <- center + sum of rate (x_i - center), with the values
-    from before the meeting. The replicas keep weights of their own; evaluation and saving use the center.
+    from before the meeting, and after the local step; the paper computes the next gradient before it moves the weights.
+    The replicas keep weights of their own; evaluation and saving use the center.
 
     Args:
         rate: the elastic rate alpha of the paper, above 0 and below 1. Times the number of replicas it should be below

@@ -156,11 +156,13 @@ def refusals(strategy: Any) -> list[str]:
             lambda: strategy.run(lambda: optimizer.apply_gradients([(tf.constant([1.0]), own)])), autograph=False
         )
 
+    accumulating = {"gradient_accumulation_steps": 2} if hasattr(tf.keras, "Variable") else {}
     messages = []
     for step in (
         outside(tf.keras.optimizers.SGD(1.0)),
         inside(tf.keras.optimizers.SGD(1.0)),
         inside(scaling(tf.keras.optimizers.SGD(1.0))),
+        inside(tf.keras.optimizers.SGD(1.0, **accumulating)),
     ):
         try:
             coordinator.schedule(step)

@@ -25,7 +25,8 @@ struct Waited {
 };
 
 std::mutex mutex;
-std::condition_variable changed;
+// Never destroyed: threads may wait until the process ends.
+auto& changed = *new std::condition_variable;
 auto& waited = *new std::map<int64_t, Waited>;
 int64_t next_operation = 1;
 
@@ -34,6 +35,11 @@ void Write(const std::string& text, char* to, int size) {
   size_t bytes = std::min(text.size(), static_cast<size_t>(size - 1));
   std::memcpy(to, text.data(), bytes);
   to[bytes] = '\0';
+}
+
+// A forked process leaves the engine of its parent as it is.
+void End(tfdist::Engine* engine) {
+  if (!engine->IsOfParent()) delete engine;
 }
 
 }  // namespace
@@ -65,7 +71,8 @@ int64_t tfdist_connect(void* listener, int rank, const char* addresses, double t
       std::replace(address.name.begin(), address.name.end(), '_', ' ');
       names.push_back(address.name);
     }
-    auto engine = std::make_shared<tfdist::Engine>(owned->Connect(rank, parsed, timeout_seconds), std::move(names));
+    auto made = std::make_unique<tfdist::Engine>(owned->Connect(rank, parsed, timeout_seconds), std::move(names));
+    std::shared_ptr<tfdist::Engine> engine(made.release(), End);
     return tfdist::AddCommunicator(std::move(engine));
   } catch (const std::exception& failure) {
     Write(failure.what(), error, error_size);

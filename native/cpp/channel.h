@@ -47,6 +47,12 @@ class Channel {
   virtual int Socket() const = 0;
   virtual void OnSocketEvent() = 0;
 
+  // An event of the socket says that the other end sends nothing more, or has gone.
+  virtual void OnEnd() = 0;
+
+  // Whether the other end sends nothing more, or has gone; what it has sent before may still be in the stream.
+  virtual bool IsEnding() const = 0;
+
   // Throws if the host of the other end has not answered for a long time; called about once per second.
   virtual void CheckHost() {}
 

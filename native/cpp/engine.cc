@@ -94,6 +94,9 @@ Engine::~Engine() {
 }
 
 void Engine::Start(Request request) {
+  if (IsOfParent()) {
+    return request.done({Code::kAborted, "the communicator belongs to the process that this one was forked from"});
+  }
   Status failure;
   {
     std::lock_guard<std::mutex> lock(mutex_);
@@ -111,6 +114,7 @@ void Engine::Start(Request request) {
 }
 
 void Engine::Abort(Code code, const std::string& message) {
+  if (IsOfParent()) return;
   {
     std::lock_guard<std::mutex> lock(mutex_);
     abort_ = {code, message};
@@ -339,7 +343,10 @@ bool Engine::ReceiveFrom(int rank) {
       moved = true;
     }
     const Header& header = peer.received;
-    if (header.kind == kFarewell) return ReadFarewell(peer);
+    if (header.kind == kFarewell) {
+      if (!ReadFarewell(peer)) Lose(rank, "its connection ended");
+      return true;
+    }
     if (peer.receiving == nullptr) {
       Operation* op = Find(rank, header);
       if (op == nullptr) return moved;
@@ -381,7 +388,7 @@ bool Engine::ReceiveFrom(int rank) {
 }
 
 // Reads the message of a farewell, whose header has been read. Its sender sends nothing after it, so that waiting for a
-// short time keeps nobody waiting.
+// short time keeps nobody waiting. Returns false if the end of the connection has cut it off.
 bool Engine::ReadFarewell(Peer& peer) {
   std::string text(std::min<size_t>(peer.received.bytes, kLongestFarewell), '\0');
   size_t done = 0;
@@ -394,6 +401,7 @@ bool Engine::ReadFarewell(Peer& peer) {
   } catch (const PeerLost&) {
   }
   peer.is_gone = true;
+  peer.to_receive = peer.to_skip = 0;
   if (done < text.size() || text.empty()) return false;
   Fail(static_cast<Code>(text[0]), text.substr(1));
   return true;
@@ -525,7 +533,8 @@ bool Engine::SumUp(Operation* op, Summation& sum) {
 
 // If one stream begins with summands of an operation and another stream with those of another operation, each of them
 // may wait for the other: the summands are then taken out of the streams. So are those that wait for this rank's own
-// summands, which come through other streams.
+// summands, which come through other streams, and those of a rank that sends nothing more: its farewell, or that it has
+// ended without one, is behind them. They take no more memory than what was on the way.
 bool Engine::SpillOne() {
   auto is_blocked = [](const Peer& peer) {
     return peer.has_header && peer.receiving != nullptr && peer.receiving->sum != nullptr && peer.to_receive;
@@ -544,7 +553,8 @@ bool Engine::SpillOne() {
   bool moved = false;
   for (int rank = 0; rank < size_; ++rank) {
     Peer& peer = peers_[rank];
-    if (!is_blocked(peer) || (!is_crossed && !waits_for_own(peer))) continue;
+    if (!is_blocked(peer) || peer.is_gone) continue;
+    if (!is_crossed && !waits_for_own(peer) && !peer.channel->IsEnding()) continue;
     Incoming& part = *peer.receiving;
     if (part.spilled.empty()) part.spilled_from = part.received;
     const size_t width = SizeOf(peer.receives_for->request.dtype);
@@ -756,7 +766,9 @@ bool Engine::TakeEvents(int milliseconds) {
   int count = epoll_wait(events_.get(), found, 64, milliseconds);
   for (int i = 0; i < count; ++i) {
     int rank = static_cast<int>(found[i].data.u32);
-    if (rank < size_ && peers_[rank].channel) peers_[rank].channel->OnSocketEvent();
+    if (rank >= size_ || !peers_[rank].channel) continue;
+    peers_[rank].channel->OnSocketEvent();
+    if (found[i].events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) peers_[rank].channel->OnEnd();
   }
   return count > 0;
 }

@@ -14,6 +14,7 @@
 
 #include "channel.h"
 #include "file_descriptor.h"
+#include "forked.h"
 #include "operation.h"
 
 namespace tfdist {
@@ -59,8 +60,13 @@ class Engine {
   // after it from the same rank waiting.
   __attribute__((visibility("default"))) void Start(Request request);
 
-  // Ends all operations with an error, also those of the other ranks, which receive the message.
+  // Ends all operations with an error, also those of the other ranks, which receive the message. In a process that was
+  // forked from the one of the engine, this does nothing.
   void Abort(Code code, const std::string& message);
+
+  // Whether this process was forked from the one that made the engine. The engine has no thread here, and what the
+  // thread was changing at that moment is half changed: it can be neither used nor destroyed.
+  bool IsOfParent() const { return forks_ != Forks(); }
 
   int rank() const { return rank_; }
   int size() const { return size_; }
@@ -125,7 +131,7 @@ class Engine {
   // Waits for events of the sockets and of wake_, and returns whether there were any.
   bool TakeEvents(int milliseconds);
 
-  const int rank_, size_;
+  const int rank_, size_, forks_ = Forks();
   const std::vector<std::string> names_;
   const Hosts hosts_;
   std::vector<Peer> peers_;

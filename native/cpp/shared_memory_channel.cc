@@ -35,7 +35,11 @@ SharedMemoryChannel::SharedMemoryChannel(FileDescriptor socket, FileDescriptor m
   in_data_ = data + (is_first ? kRing : 0);
 }
 
-SharedMemoryChannel::~SharedMemoryChannel() { munmap(mapped_, SharedMemorySize()); }
+SharedMemoryChannel::~SharedMemoryChannel() {
+  // Tells the other end even if another process has the socket too. What was written stays in the memory.
+  shutdown(socket_.get(), SHUT_RDWR);
+  munmap(mapped_, SharedMemorySize());
+}
 
 void SharedMemoryChannel::Wake(std::atomic<uint32_t>& sleeps) {
   // The fence orders what was published before the look at the flag; PrepareToSleep has its counterpart.

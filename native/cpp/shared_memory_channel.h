@@ -6,6 +6,7 @@
 
 #include "channel.h"
 #include "file_descriptor.h"
+#include "forked.h"
 
 namespace tfdist {
 
@@ -40,13 +41,17 @@ class SharedMemoryChannel : public Channel {
   void WakeUp() override;
   int Socket() const override { return socket_.get(); }
   void OnSocketEvent() override;
+  // OnSocketEvent finds out.
+  void OnEnd() override {}
+  bool IsEnding() const override { return is_lost_; }
   void FinishSending() override;
   std::string Name() const override { return "shared memory"; }
 
  private:
   void Wake(std::atomic<uint32_t>& sleeps);
 
-  FileDescriptor socket_, wake_peer_;
+  SocketOfProcess socket_;
+  FileDescriptor wake_peer_;
   char* mapped_;
   Ring *out_, *in_;
   char *out_data_, *in_data_;

@@ -32,6 +32,10 @@ TcpChannel::TcpChannel(FileDescriptor socket) : socket_(std::move(socket)), buff
   setsockopt(socket_.get(), IPPROTO_TCP, TCP_KEEPCNT, &kProbes, sizeof kProbes);
 }
 
+// Ends the connection even if another process has the socket too. What was sent before still arrives: to refuse what
+// the other end sends could reset the connection, which loses it.
+TcpChannel::~TcpChannel() { shutdown(socket_.get(), SHUT_WR); }
+
 // The kernel asks a host only while nothing is on the way to it; else it repeats what it sent, for 15 minutes.
 // TCP_USER_TIMEOUT would also end the connection to a host that answers, but whose process does not read for a while.
 void TcpChannel::CheckHost() {
@@ -61,7 +65,8 @@ size_t TcpChannel::Send(const iovec* parts, int count) {
     // A socket that takes only a part has no more room.
     is_writable_ = sent == asked;
   } else if (errno == EAGAIN || errno == EINTR || errno == ENOBUFS) {
-    is_writable_ = errno == EINTR;
+    // No event tells that the kernel has memory again.
+    is_writable_ = errno != EAGAIN;
   } else {
     throw PeerLost(Lost("sending failed"));
   }

@@ -6,6 +6,7 @@
 
 #include "channel.h"
 #include "file_descriptor.h"
+#include "forked.h"
 
 namespace tfdist {
 
@@ -13,6 +14,7 @@ class TcpChannel : public Channel {
  public:
   // socket: a connected socket, after its handshake.
   explicit TcpChannel(FileDescriptor socket);
+  ~TcpChannel() override;
 
   size_t Send(const iovec* parts, int count) override;
   const char* Peek(size_t least, size_t* available) override;
@@ -24,6 +26,8 @@ class TcpChannel : public Channel {
   void WakeUp() override {}
   int Socket() const override { return socket_.get(); }
   void OnSocketEvent() override { is_readable_ = is_writable_ = true; }
+  void OnEnd() override { is_ending_ = true; }
+  bool IsEnding() const override { return is_ending_; }
   void CheckHost() override;
   void FinishSending() override;
   std::string Name() const override { return "tcp"; }
@@ -31,11 +35,12 @@ class TcpChannel : public Channel {
  private:
   size_t ReceiveParts(iovec* parts, int count);
 
-  FileDescriptor socket_;
+  SocketOfProcess socket_;
   std::unique_ptr<char[]> buffer_;
   size_t begin_ = 0, end_ = 0;
   // Events of the socket are edge-triggered: it is ready until a call says that it is not.
   bool is_readable_ = true, is_writable_ = true;
+  bool is_ending_ = false;
   // Since then, the other host has always had bytes to acknowledge.
   std::chrono::steady_clock::time_point unacknowledged_since_ = std::chrono::steady_clock::now();
 };

@@ -1,7 +1,8 @@
 // Random operations of many ranks, each compared with what one thread computes; ranks that are killed.
 //
 //   stress threads SUMS RANKS SEED [tcp|hosts]   all ranks in one process, for ThreadSanitizer
-//   stress kill TIMES RANKS SEED [tcp|hosts]     each time one of several processes is killed at a random moment
+//   stress kill TIMES RANKS SEED [tcp|hosts]     each time one of several processes is killed at a random moment;
+//                                                every other time, one of the others never starts its first operation
 //   stress sums ELEMENTS INPUTS SEED             sums of every dtype at every address, compared with sums of integers
 //
 // "tcp": without shared memory; "hosts": with shared memory between even ranks and between odd ranks, as on two hosts.
@@ -267,7 +268,23 @@ int Threads(long operations, int ranks, uint64_t seed, const std::string& channe
   return failed ? 1 : 0;
 }
 
-// One process for each rank; the parent kills one of them, and each other one has to name it in time.
+// Sums arrays of random sizes with all ranks until a sum fails. Returns the failure.
+Status SumAlways(Engine& engine, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  for (uint64_t number = 11;; ++number) {
+    auto job = std::make_shared<Job>();
+    job->drawn = {Kind::kAllReduce, DType::kFloat32, random() % (1 << 20), 0, 0, false};
+    job->number = number;
+    Waiter waiter;
+    StartJob(engine, job, waiter);
+    std::unique_lock<std::mutex> lock(waiter.mutex);
+    waiter.changed.wait(lock, [&] { return waiter.running == 0; });
+    if (waiter.failure.code != Code::kOk) return waiter.failure;
+  }
+}
+
+// One process for each rank; the parent kills one of them, and each other one has to name it in time, even if the
+// summands of the one that was killed wait for those of a rank that starts no operation.
 int Kill(long times, int ranks, uint64_t seed, const std::string& channel) {
   std::mt19937_64 random(seed);
   double latest = 0;
@@ -275,6 +292,7 @@ int Kill(long times, int ranks, uint64_t seed, const std::string& channel) {
     std::vector<Address> addresses;
     auto listeners = Listen(ranks, channel, addresses);
     int victim = static_cast<int>(random() % static_cast<unsigned>(ranks));
+    int straggler = time % 2 && ranks > 2 ? (victim + 1) % ranks : -1;
     std::string name = "rank " + std::to_string(victim);
     int ready[2];
     if (pipe(ready)) return 2;
@@ -286,7 +304,9 @@ int Kill(long times, int ranks, uint64_t seed, const std::string& channel) {
         listeners.clear();
         Engine engine(listener->Connect(rank, addresses, 30), NamesOf(ranks));
         if (write(ready[1], "r", 1) != 1) std::_Exit(2);
-        Status status = RunRank(engine, 1L << 40, seed + static_cast<uint64_t>(time));
+        const uint64_t drawn_from = seed + static_cast<uint64_t>(time);
+        if (rank == straggler) pause();
+        Status status = straggler < 0 ? RunRank(engine, 1L << 40, drawn_from) : SumAlways(engine, drawn_from);
         bool is_named = status.code == Code::kUnavailable && status.message.find("lost " + name + ":") == 0;
         if (!is_named) std::fprintf(stderr, "rank %d: expected that %s is named, received '%s'\n", rank, name.c_str(), status.message.c_str());
         std::_Exit(is_named ? 0 : 4);
@@ -304,6 +324,7 @@ int Kill(long times, int ranks, uint64_t seed, const std::string& channel) {
     kill(children[static_cast<size_t>(victim)], SIGKILL);
     auto killed = Clock::now();
     for (int rank = 0; rank < ranks; ++rank) {
+      if (rank == straggler) continue;
       int status;
       waitpid(children[static_cast<size_t>(rank)], &status, 0);
       double seconds = std::chrono::duration<double>(Clock::now() - killed).count();
@@ -314,6 +335,10 @@ int Kill(long times, int ranks, uint64_t seed, const std::string& channel) {
         for (pid_t child : children) kill(child, SIGKILL);
         return 1;
       }
+    }
+    if (straggler >= 0) {
+      kill(children[static_cast<size_t>(straggler)], SIGKILL);
+      waitpid(children[static_cast<size_t>(straggler)], nullptr, 0);
     }
   }
   std::printf("%ld ranks of %d killed, %s: each named by all others, within %.3f s\n", times, ranks, channel.c_str(),

@@ -1,0 +1,233 @@
+"""Ranks that end while others wait for them: python ending_peers.py LIBRARY CHANNEL CASE. Each rank prints what it saw.
+
+Each rank is a process forked from this one, without TensorFlow. What rank 0 prints is the result: its code, how many
+seconds after the end of rank 1 it knew, and the message. The other ranks are killed when it has ended.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import stat
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+LIBRARY = ctypes.CDLL(sys.argv[1])
+LIBRARY.tfdist_listen.restype = ctypes.c_void_p
+LIBRARY.tfdist_connect.restype = ctypes.c_int64
+LIBRARY.tfdist_start.restype = ctypes.c_int64
+TEXT = 4096
+ALL_REDUCE, SEND, RECEIVE = 1, 5, 6
+ABORTED = 10
+# Much longer than a rank may take to see the end of another one.
+SECONDS = 20.0
+ENDS_AT = 0.5
+# Arrays of which each rank sums a part, and whose messages stay in the buffers of a connection.
+ELEMENTS = 100_000
+# A message that takes all of a ring of shared memory but for 128 bytes: a farewell of more bytes is cut off.
+RING = (512 << 10) - 64 - 128
+
+
+class Rank:
+    """A rank that has connected."""
+
+    def __init__(self, rank: int, listener: int, addresses: list[str]) -> None:
+        self.rank = rank
+        self._arrays: list[Any] = []
+        error = ctypes.create_string_buffer(TEXT)
+        self.number = LIBRARY.tfdist_connect(
+            ctypes.c_void_p(listener), rank, "\n".join(addresses).encode(), ctypes.c_double(SECONDS), error, TEXT
+        )
+        assert self.number, error.value
+        self.began = time.monotonic()
+
+    def sleep_until(self, seconds: float) -> None:
+        time.sleep(max(0.0, self.began + seconds - time.monotonic()))
+
+    def start(self, kind: int, elements: int, *, peer: int = 0, tag: int = 7, seconds: float = SECONDS) -> int:
+        values, out = (ctypes.c_float * elements)(), (ctypes.c_float * elements)()
+        self._arrays += [values, out]
+        return int(
+            LIBRARY.tfdist_start(
+                ctypes.c_int64(self.number), kind, 1, ctypes.c_uint64(elements), values, out, peer,
+                ctypes.c_uint64(tag), ctypes.c_double(seconds),
+            )
+        )  # fmt: skip
+
+    def wait(self, operation: int) -> int:
+        error = ctypes.create_string_buffer(TEXT)
+        code = LIBRARY.tfdist_wait(ctypes.c_int64(operation), error, TEXT)
+        self.say(f"{code} {time.monotonic() - self.began - ENDS_AT:.2f} {error.value.decode()}")
+        return int(code)
+
+    def abort(self, message: bytes) -> None:
+        LIBRARY.tfdist_abort(ctypes.c_int64(self.number), ABORTED, message)
+
+    def close(self) -> None:
+        LIBRARY.tfdist_close(ctypes.c_int64(self.number))
+
+    def say(self, text: str) -> None:
+        os.write(1, f"rank {self.rank}: {text}\n".encode())
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def fork(body: Callable[[], None]) -> int:
+    child = os.fork()
+    if child == 0:
+        try:
+            body()
+        finally:
+            os._exit(0)
+    return child
+
+
+# Ranks 0 and 1 have started a sum, and rank 2 has not.
+
+
+def waits(rank: Rank) -> None:
+    rank.wait(rank.start(ALL_REDUCE, ELEMENTS))
+
+
+def is_killed(rank: Rank) -> None:
+    rank.start(ALL_REDUCE, ELEMENTS)
+    rank.sleep_until(ENDS_AT)
+    die()
+
+
+def aborts(rank: Rank) -> None:
+    rank.start(ALL_REDUCE, ELEMENTS)
+    rank.sleep_until(ENDS_AT)
+    rank.abort(b"the step of rank 1 failed")
+
+
+def gives_up(rank: Rank) -> None:
+    rank.wait(rank.start(ALL_REDUCE, ELEMENTS, seconds=ENDS_AT))
+
+
+def closes(rank: Rank) -> None:
+    rank.start(ALL_REDUCE, ELEMENTS)
+    rank.sleep_until(ENDS_AT)
+    rank.close()
+
+
+def straggles(_: Rank) -> None: ...
+
+
+# A process that rank 1 has forked lives on.
+
+
+def is_killed_after_fork(rank: Rank) -> None:
+    fork(lambda: time.sleep(2 * SECONDS))
+    rank.sleep_until(ENDS_AT)
+    die()
+
+
+def waits_later(rank: Rank) -> None:
+    rank.sleep_until(ENDS_AT)
+    waits(rank)
+
+
+def closes_after_fork(rank: Rank) -> None:
+    fork(lambda: time.sleep(2 * SECONDS))
+    rank.close()
+
+
+def closes_with_copies(rank: Rank) -> None:
+    """As after a fork that calls no handler: another descriptor keeps each socket open."""
+    for number in map(int, os.listdir("/proc/self/fd")):
+        try:
+            if stat.S_ISSOCK(os.fstat(number).st_mode):
+                os.dup(number)
+        except OSError:
+            continue
+    rank.close()
+
+
+def uses_in_a_fork(rank: Rank) -> None:
+    """A process that was forked starts a sum, closes the connections and ends; its parent still sums."""
+
+    def body() -> None:
+        code = rank.wait(rank.start(ALL_REDUCE, ELEMENTS))
+        rank.abort(b"a forked process aborts nothing")
+        rank.close()
+        os._exit(100 + code)
+
+    child = fork(body)
+    until = time.monotonic() + SECONDS / 4
+    while (ended := os.waitpid(child, os.WNOHANG))[0] == 0 and time.monotonic() < until:
+        time.sleep(0.01)
+    rank.say(f"child {os.waitstatus_to_exitcode(ended[1]) if ended[0] else 'hangs'}")
+    if not ended[0]:
+        os.kill(child, signal.SIGKILL)
+    waits(rank)
+
+
+# The farewell of rank 1 is cut off, since the memory is full and rank 0 does not read it before rank 1 has ended.
+
+
+def aborts_with_a_full_ring(rank: Rank) -> None:
+    rank.start(SEND, RING // 4, tag=1)
+    rank.sleep_until(ENDS_AT / 2)
+    rank.abort(b"m" * 500)
+
+
+def reads_late(rank: Rank) -> None:
+    rank.sleep_until(3 * ENDS_AT)
+    second = rank.start(RECEIVE, 100, peer=1, tag=2)
+    rank.start(RECEIVE, RING // 4, peer=1, tag=1)
+    rank.wait(second)
+
+
+CASES: dict[str, list[Callable[[Rank], None]]] = {
+    "killed": [waits, is_killed, straggles],
+    "aborts": [waits, aborts, straggles],
+    "gives up": [waits, gives_up, straggles],
+    "closes": [waits, closes, straggles],
+    "killed after a fork": [waits, is_killed_after_fork],
+    "closed after a fork": [waits_later, closes_after_fork],
+    "closed with copies": [waits_later, closes_with_copies],
+    "used in a fork": [uses_in_a_fork, waits],
+    "cut off": [reads_late, aborts_with_a_full_ring],
+}
+
+
+def listen(shares_memory: bool, ranks: int) -> tuple[list[int], list[str]]:
+    listeners, addresses = [], []
+    for rank in range(ranks):
+        text = ctypes.create_string_buffer(TEXT)
+        listener = LIBRARY.tfdist_listen(b"127.0.0.1", int(shares_memory), b"x" * 64, text, TEXT)
+        assert listener, text.value
+        LIBRARY.tfdist_address(ctypes.c_void_p(listener), text, TEXT)
+        listeners.append(listener)
+        addresses.append(" ".join([f"rank_{rank}", *text.value.decode().split(" ")[1:]]))
+    return listeners, addresses
+
+
+def main() -> None:
+    if os.getpgrp() != os.getpid():
+        os.setpgid(0, 0)
+    channel, case = sys.argv[2:]
+    listeners, addresses = listen(channel == "shared memory", len(CASES[case]))
+    children = []
+    for rank, body in enumerate(CASES[case]):
+
+        def run(rank: int = rank, body: Callable[[Rank], None] = body) -> None:
+            connected = Rank(rank, listeners[rank], addresses)
+            body(connected)
+            if rank:
+                time.sleep(2 * SECONDS)
+
+        children.append(fork(run))
+    os.waitpid(children[0], 0)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    os.killpg(0, signal.SIGTERM)
+
+
+if __name__ == "__main__":
+    main()

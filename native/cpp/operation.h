@@ -15,7 +15,16 @@ namespace tfdist {
 
 enum class Kind : uint8_t { kAllReduce = 1, kReduceScatter, kAllGather, kBroadcast, kSend, kReceive };
 
-enum class Code { kOk = 0, kInvalidArgument = 3, kDeadlineExceeded = 4, kAborted = 10, kUnavailable = 14 };
+// The numbers are those of TensorFlow's codes.
+enum class Code {
+  kOk = 0,
+  kInvalidArgument = 3,
+  kDeadlineExceeded = 4,
+  kResourceExhausted = 8,
+  kAborted = 10,
+  kInternal = 13,
+  kUnavailable = 14,
+};
 
 struct Status {
   Code code = Code::kOk;

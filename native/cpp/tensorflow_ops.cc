@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <set>
 #include <string>
 #include <utility>
@@ -131,8 +132,23 @@ void* NewStart(TF_OpKernelConstruction* construction) {
   return kernel.release();
 }
 
-void RunStart(void* opaque, TF_OpKernelContext* context) {
-  const auto* kernel = static_cast<StartKernel*>(opaque);
+// Why an operation cannot be started; "" if it can.
+std::string WhyRefused(const StartKernel& kernel, TF_Tensor* value, const Engine& engine) {
+  if (kernel.kind < static_cast<int64_t>(Kind::kAllReduce) || kernel.kind > static_cast<int64_t>(Kind::kReceive)) {
+    return "expected a kind from 1 to 6, received " + std::to_string(kernel.kind);
+  }
+  if (kernel.peer < 0 || kernel.peer >= engine.size()) {
+    return "expected a peer from 0 to " + std::to_string(engine.size() - 1) + ", received " +
+           std::to_string(kernel.peer);
+  }
+  if (static_cast<Kind>(kernel.kind) != Kind::kAllGather) return "";
+  if (TF_NumDims(value) == 0) return "expected a value with a first dimension for all_gather, received a scalar";
+  if (kernel.ranks == engine.size()) return "";
+  return "expected all_gather of " + std::to_string(engine.size()) + " ranks, received ranks=" +
+         std::to_string(kernel.ranks);
+}
+
+void StartOperation(const StartKernel* kernel, TF_OpKernelContext* context) {
   StatusOwner status(TF_NewStatus());
   TF_Tensor *value = nullptr, *key = nullptr;
   TF_GetInput(context, 0, &value, status.get());
@@ -149,6 +165,9 @@ void RunStart(void* opaque, TF_OpKernelContext* context) {
   if (TF_GetCode(status.get())) return TF_OpKernelContext_Failure(context, status.get());
   auto engine = FindCommunicator(kernel->communicator);
   if (!engine) return FailKernel(context, static_cast<int>(Code::kAborted), "the communicator has been closed");
+
+  std::string why = WhyRefused(*kernel, value, *engine);
+  if (!why.empty()) return FailKernel(context, static_cast<int>(Code::kInvalidArgument), why);
 
   Request request;
   request.kind = static_cast<Kind>(kernel->kind);
@@ -188,6 +207,16 @@ void RunStart(void* opaque, TF_OpKernelContext* context) {
   }
   *static_cast<int64_t*>(TF_TensorData(handle.get())) = number;
   engine->Start(std::move(request));
+}
+
+// No exception may pass TensorFlow, which is C between this library and its own.
+void RunStart(void* opaque, TF_OpKernelContext* context) {
+  try {
+    StartOperation(static_cast<StartKernel*>(opaque), context);
+  } catch (const std::bad_alloc&) {
+    FailKernel(context, static_cast<int>(Code::kResourceExhausted),
+               "there is no memory for the result of a collective operation");
+  }
 }
 
 void* NewWait(TF_OpKernelConstruction*) { return nullptr; }

@@ -81,7 +81,12 @@ def install(strategy: tf.distribute.MultiWorkerMirroredStrategy, *, asked: str, 
         communicators = _connect(listeners, addresses, first=worker * replicas, timeout_seconds=connect_seconds)
     except _FAILURES as error:
         why = str(error)
-    found = rendezvous.exchange("connected", {"why": why})
+    try:
+        found = rendezvous.exchange("connected", {"why": why})
+    except BaseException:
+        for communicator in communicators:
+            communicator.close()
+        raise
     # The last worker that has not connected has called the others; those have only waited for it.
     why = _common_reason([one["why"] for one in reversed(found)], names[::-1])
     if not why:

@@ -4,9 +4,14 @@
 #include <pthread.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#if defined(__x86_64__)
+#include <xmmintrin.h>
+#endif
 
 #include <algorithm>
 #include <cstring>
+#include <exception>
+#include <new>
 #include <sstream>
 #include <system_error>
 #include <utility>
@@ -49,6 +54,34 @@ uint64_t RoundKey(const Request& request) {
 void WriteTo(const FileDescriptor& event) {
   uint64_t one = 1;
   [[maybe_unused]] ssize_t result = write(event.get(), &one, sizeof one);
+}
+
+// Each rank adds up a part of an array, and all have to round alike: the thread that made this one may treat numbers
+// close to zero as zero, as the threads of TensorFlow do.
+void UseDefaultRounding() {
+#if defined(__x86_64__)
+  constexpr unsigned kDefault = 0x1f80;
+  _mm_setcsr(kDefault);
+#endif
+}
+
+Code CodeOf(const std::exception& error) {
+  return dynamic_cast<const std::bad_alloc*>(&error) != nullptr ? Code::kResourceExhausted : Code::kInternal;
+}
+
+// The code of a farewell. Codes are those of TensorFlow, from 1 to 16.
+Code CodeOf(char received) {
+  return received >= 1 && received <= 16 ? static_cast<Code>(received) : Code::kUnavailable;
+}
+
+// Whether a fragment is the next one of a part.
+bool IsNext(const Header& header, const Incoming& part) {
+  if (part.is_complete || header.offset != part.received || header.bytes > part.bytes - part.received) return false;
+  if (header.bytes == 0 && part.bytes != 0) return false;
+  if (part.sum == nullptr) return true;
+  // Summands are taken out of the stream as whole elements.
+  const size_t width = SizeOf(static_cast<DType>(header.dtype));
+  return header.bytes % width == 0;
 }
 
 const char* NameOf(uint8_t kind) {
@@ -124,69 +157,87 @@ void Engine::Abort(Code code, const std::string& message) {
 
 void Engine::Run() {
   pthread_setname_np(pthread_self(), "tfdist-network");
+  UseDefaultRounding();
   for (;;) {
-    bool moved = false;
-    TakeRequests();
-    if (failing_.code == Code::kOk) {
-      for (int rank = 0; rank < size_; ++rank) {
-        if (rank == rank_ || peers_[rank].is_gone) continue;
-        try {
-          moved |= SendTo(peers_[rank]);
-          moved |= ReceiveFrom(rank);
-        } catch (const PeerLost& error) {
-          Lose(rank, error.what());
-        }
-        if (failing_.code != Code::kOk) break;
-      }
-      for (size_t i = 0; i < sums_.size() && failing_.code == Code::kOk;) {
-        auto [op, sum] = sums_[i];
-        moved |= SumUp(op, *sum);
-        if (sum->ready == sum->bytes) {
-          sums_.erase(sums_.begin() + static_cast<ptrdiff_t>(i));
-        } else {
-          ++i;
-        }
-      }
-      moved |= CompleteFinished();
-      if (!moved && failing_.code == Code::kOk) moved = SpillOne();
-      auto now = Clock::now();
-      if (!moved || now - deadlines_checked_ > kDeadlinesEvery) {
-        deadlines_checked_ = now;
-        CheckDeadlines();
-      }
-      if (now - hosts_checked_ > kHostsEvery) {
-        hosts_checked_ = now;
-        CheckHosts();
-      }
-    } else {
-      bool is_parted = true;
-      for (int rank = 0; rank < size_; ++rank) {
-        if (rank == rank_ || peers_[rank].is_gone) continue;
-        moved |= Part(peers_[rank]);
-        is_parted &= peers_[rank].is_gone;
-      }
-      if (is_parted || Clock::now() > farewell_until_) {
-        FailAll();
-        return;
-      }
-    }
-    if (!moved) {
-      bool is_over;
-      {
-        std::lock_guard<std::mutex> lock(mutex_);
-        is_over = is_ending_ && requests_.empty();
-      }
-      if (is_over && failing_.code == Code::kOk) {
-        if (running_.empty()) {
-          FailAll();
-          return;
-        }
-        Fail(Code::kAborted, names_[rank_] + " has closed its communicator");
-        continue;
-      }
-      if (!WatchFor([this] { return HasNews() || TakeEvents(0); })) Sleep();
+    try {
+      if (!Turn()) return;
+    } catch (const std::exception& error) {
+      if (failing_.code != Code::kOk) return FailAll();
+      Fail(CodeOf(error), names_[rank_] + " has failed: " + error.what());
     }
   }
+}
+
+bool Engine::Turn() {
+  bool moved = false;
+  TakeRequests();
+  if (failing_.code == Code::kOk) {
+    moved = Advance();
+  } else if (PartFromAll(&moved)) {
+    FailAll();
+    return false;
+  }
+  if (moved) return true;
+  bool is_over;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    is_over = is_ending_ && requests_.empty();
+  }
+  if (is_over && failing_.code == Code::kOk) {
+    if (running_.empty()) {
+      FailAll();
+      return false;
+    }
+    Fail(Code::kAborted, names_[rank_] + " has closed its communicator");
+    return true;
+  }
+  if (!WatchFor([this] { return HasNews() || TakeEvents(0); })) Sleep();
+  return true;
+}
+
+bool Engine::Advance() {
+  bool moved = false;
+  for (int rank = 0; rank < size_; ++rank) {
+    if (rank == rank_ || peers_[rank].is_gone) continue;
+    try {
+      moved |= SendTo(peers_[rank]);
+      moved |= ReceiveFrom(rank);
+    } catch (const PeerLost& error) {
+      Lose(rank, error.what());
+    }
+    if (failing_.code != Code::kOk) break;
+  }
+  for (size_t i = 0; i < sums_.size() && failing_.code == Code::kOk;) {
+    auto [op, sum] = sums_[i];
+    moved |= SumUp(op, *sum);
+    if (sum->ready == sum->bytes) {
+      sums_.erase(sums_.begin() + static_cast<ptrdiff_t>(i));
+    } else {
+      ++i;
+    }
+  }
+  moved |= CompleteFinished();
+  if (!moved && failing_.code == Code::kOk) moved = SpillOne();
+  auto now = Clock::now();
+  if (!moved || now - deadlines_checked_ > kDeadlinesEvery) {
+    deadlines_checked_ = now;
+    CheckDeadlines();
+  }
+  if (now - hosts_checked_ > kHostsEvery) {
+    hosts_checked_ = now;
+    CheckHosts();
+  }
+  return moved;
+}
+
+bool Engine::PartFromAll(bool* moved) {
+  bool is_parted = true;
+  for (int rank = 0; rank < size_; ++rank) {
+    if (rank == rank_ || peers_[rank].is_gone) continue;
+    *moved |= Part(peers_[rank]);
+    is_parted &= peers_[rank].is_gone;
+  }
+  return is_parted || Clock::now() > farewell_until_;
 }
 
 void Engine::TakeRequests() {
@@ -197,7 +248,19 @@ void Engine::TakeRequests() {
     requests.swap(requests_);
     std::swap(abort, abort_);
   }
-  for (auto& request : requests) {
+  for (auto& request : requests) Add(std::move(request));
+  if (failing_.code != Code::kOk) return;
+  if (abort.code != Code::kOk) Fail(abort.code, abort.message);
+  if (requests.empty()) return;
+  for (int rank = 0; rank < size_; ++rank) {
+    if (peers_[rank].is_gone) Lose(rank, "its connection ended");
+    if (failing_.code != Code::kOk) return;
+  }
+}
+
+void Engine::Add(Request request) {
+  auto done = request.done;
+  try {
     auto op = Plan(std::move(request), rank_, size_, hosts_);
     const Request& asked = op->request;
     op->round = NextRound(RoundKey(asked));
@@ -209,13 +272,10 @@ void Engine::TakeRequests() {
     for (auto& sum : op->sums) sums_.emplace_back(op.get(), &sum);
     if (op->unfinished == 0) has_complete_ = true;
     running_[asked.tag].push_back(std::move(op));
-  }
-  if (failing_.code != Code::kOk) return;
-  if (abort.code != Code::kOk) Fail(abort.code, abort.message);
-  if (requests.empty()) return;
-  for (int rank = 0; rank < size_; ++rank) {
-    if (peers_[rank].is_gone) Lose(rank, "its connection ended");
-    if (failing_.code != Code::kOk) return;
+  } catch (const std::exception& error) {
+    // What refers to the operation is not used any more after a failure.
+    Fail(CodeOf(error), names_[rank_] + " has failed: " + error.what());
+    done(failing_);
   }
 }
 
@@ -353,7 +413,7 @@ bool Engine::ReceiveFrom(int rank) {
       CheckMatch(rank, header, op);
       if (failing_.code != Code::kOk) return true;
       Incoming* part = op->Find(rank, header.phase);
-      if (part == nullptr || header.offset != part->received || header.bytes > part->bytes - part->received) {
+      if (part == nullptr || !IsNext(header, *part)) {
         throw PeerLost("it sent a fragment that nobody expects");
       }
       peer.receives_for = op;
@@ -403,7 +463,7 @@ bool Engine::ReadFarewell(Peer& peer) {
   peer.is_gone = true;
   peer.to_receive = peer.to_skip = 0;
   if (done < text.size() || text.empty()) return false;
-  Fail(static_cast<Code>(text[0]), text.substr(1));
+  Fail(CodeOf(text[0]), text.substr(1));
   return true;
 }
 
@@ -420,7 +480,8 @@ bool Engine::Part(Peer& peer) {
         peer.is_told = true;
       }
     }
-    while (peer.channel->Receive(skipped, sizeof skipped)) moved = true;
+    // The other rank may send faster than this one skips.
+    while (Clock::now() < farewell_until_ && peer.channel->Receive(skipped, sizeof skipped)) moved = true;
   } catch (const PeerLost&) {
     peer.is_gone = true;
   }

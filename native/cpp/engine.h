@@ -98,7 +98,14 @@ class Engine {
   };
 
   void Run();
+  // One turn of the thread. Returns false after the last one.
+  bool Turn();
+  // Moves bytes and sums them. Returns whether there were any.
+  bool Advance();
+  // After a failure: returns whether all other ranks know, or had enough time.
+  bool PartFromAll(bool* moved);
   void TakeRequests();
+  void Add(Request request);
   uint32_t NextRound(uint64_t key);
   bool SendTo(Peer& peer);
   bool NextFragment(Peer& peer);

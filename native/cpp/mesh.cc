@@ -391,6 +391,10 @@ Mesh Listener::Connect(int rank, const std::vector<Address>& addresses, double t
       if (listener < 0) continue;
       for (;;) {
         FileDescriptor socket(accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+        if (!socket && (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS)) {
+          // The connection stays in the queue: the next poll would find it at once, again and again.
+          Raise("accepting the connection of another rank");
+        }
         if (!socket) break;
         strangers.push_back({std::move(socket), listener == local_.get(), Clock::now(), {}});
       }

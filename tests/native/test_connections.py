@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import os
+import resource
 import socket
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -22,6 +26,7 @@ from tests.native.ranks import (
     start,
     wait,
 )
+from tfdist.allreduce.native import install as install_module
 from tfdist.allreduce.native.communicator import Listener
 from tfdist.allreduce.native.install import _connect
 
@@ -96,6 +101,62 @@ def test_if_one_replica_of_a_process_cannot_connect_the_connections_of_the_other
         code, message = wait(start(peer.result(), values, out))
     assert code and "rank 0" in message
     assert len(seen) == 1
+
+
+def test_a_process_without_free_files_says_so_and_does_not_wait_for_the_deadline() -> None:
+    listener, other = listening(), listening()
+    limits, held = resource.getrlimit(resource.RLIMIT_NOFILE), []
+    addresses = addresses_of([listener, other], hosts=2)
+    with socket.create_connection(("127.0.0.1", listener.port)):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(limits[0], 500), limits[1]))
+        try:
+            with contextlib.suppress(OSError):
+                while True:
+                    held.append(os.open(os.devnull, os.O_RDONLY))
+            # Rank 0 has one for itself, and none for the connection of rank 1.
+            os.close(held.pop())
+            began = time.process_time()
+            with pytest.raises(TimeoutError, match="accepting the connection of another rank: Too many open files"):
+                listener.connect(0, addresses, timeout_seconds=5.0)
+            assert time.process_time() - began < 2
+        finally:
+            for file in held:
+                os.close(file)
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    other.close()
+
+
+def test_connections_end_if_the_other_workers_do_not_say_whether_they_have_connected(monkeypatch) -> None:
+    closed = []
+
+    class Meeting:
+        def __init__(self, **_: object) -> None: ...
+
+        def run_id(self, **_: object) -> str:
+            return "run"
+
+        def exchange(self, what: str, values: dict, **_: object) -> list[dict]:
+            if what == "connected":
+                raise TimeoutError("worker 1 does not answer")
+            return [values]
+
+    class Connected:
+        def close(self) -> None:
+            closed.append(self)
+
+    for name, value in {
+        "Rendezvous": Meeting,
+        "_why_not": lambda _: "",
+        "_task_names": lambda _: ["worker 0"],
+        "_hosts": lambda _: ["127.0.0.1"],
+        "_listen_on": lambda _: "127.0.0.1",
+        "_connect": lambda *_, **__: [Connected()],
+    }.items():
+        monkeypatch.setattr(install_module, name, value)
+    extended = SimpleNamespace(_id_in_cluster=0, worker_devices=["CPU:0"], _num_workers=2)
+    with pytest.raises(TimeoutError, match="worker 1 does not answer"):
+        install_module.install(SimpleNamespace(extended=extended), asked="native", timeout_seconds=10.0)
+    assert len(closed) == 1
 
 
 def test_a_deadline_passes_while_other_operations_move_bytes_all_the_time() -> None:

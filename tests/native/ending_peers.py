@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import ctypes
 import os
+import resource
 import signal
 import stat
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 LIBRARY = ctypes.CDLL(sys.argv[1])
@@ -22,11 +24,14 @@ LIBRARY.tfdist_start.restype = ctypes.c_int64
 TEXT = 4096
 ALL_REDUCE, SEND, RECEIVE = 1, 5, 6
 ABORTED = 10
+M_ARENA_MAX = -8
 # Much longer than a rank may take to see the end of another one.
 SECONDS = 20.0
 ENDS_AT = 0.5
 # Arrays of which each rank sums a part, and whose messages stay in the buffers of a connection.
 ELEMENTS = 100_000
+# Arrays whose parts take 10 MiB.
+MANY = 8_000_000
 # A message that takes all of a ring of shared memory but for 128 bytes: a farewell of more bytes is cut off.
 RING = (512 << 10) - 64 - 128
 
@@ -184,6 +189,22 @@ def reads_late(rank: Rank) -> None:
     rank.wait(second)
 
 
+# Ranks 1 and 2 start two sums in different order, so that rank 0 has to keep summands of both, without memory for them.
+
+
+def has_no_memory(rank: Rank) -> None:
+    first, _ = rank.start(ALL_REDUCE, MANY, tag=1), rank.start(ALL_REDUCE, MANY, tag=2)
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + (4 << 20), resource.RLIM_INFINITY))
+    rank.say("limited")
+    rank.wait(first)
+
+
+def starts_one_sum(rank: Rank) -> None:
+    rank.sleep_until(ENDS_AT)
+    rank.wait(rank.start(ALL_REDUCE, MANY, tag=rank.rank))
+
+
 CASES: dict[str, list[Callable[[Rank], None]]] = {
     "killed": [waits, is_killed, straggles],
     "aborts": [waits, aborts, straggles],
@@ -193,6 +214,7 @@ CASES: dict[str, list[Callable[[Rank], None]]] = {
     "closed after a fork": [waits_later, closes_after_fork],
     "closed with copies": [waits_later, closes_with_copies],
     "used in a fork": [uses_in_a_fork, waits],
+    "without memory": [has_no_memory, starts_one_sum, starts_one_sum],
     "cut off": [reads_late, aborts_with_a_full_ring],
 }
 
@@ -212,6 +234,8 @@ def listen(shares_memory: bool, ranks: int) -> tuple[list[int], list[str]]:
 def main() -> None:
     if os.getpgrp() != os.getpid():
         os.setpgid(0, 0)
+    # No thread has address space in reserve, which a limit would not count.
+    ctypes.CDLL(None).mallopt(M_ARENA_MAX, 1)
     channel, case = sys.argv[2:]
     listeners, addresses = listen(channel == "shared memory", len(CASES[case]))
     children = []

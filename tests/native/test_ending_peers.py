@@ -13,7 +13,7 @@ from tests.native import build
 from tests.processes import run
 
 PROGRAM = Path(__file__).with_name("ending_peers.py")
-DEADLINE_EXCEEDED, ABORTED, UNAVAILABLE = 4, 10, 14
+DEADLINE_EXCEEDED, RESOURCE_EXHAUSTED, ABORTED, UNAVAILABLE = 4, 8, 10, 14
 # Operations have 20 s; the end of a rank is known within 0.5 s, if this machine has time for the processes.
 SECONDS = 5.0
 
@@ -91,4 +91,11 @@ def test_a_rank_whose_farewell_is_cut_off_is_named(tmp_path):
     found = seen(tmp_path, "shared memory", "cut off")
     assert found.code == UNAVAILABLE
     assert "lost rank 1: " in found.message
+    assert found.seconds < SECONDS
+
+
+def test_a_rank_without_memory_fails_its_operations_on_all_ranks_and_lives_on(tmp_path):
+    found = seen(tmp_path, "shared memory", "without memory")
+    assert found.code == RESOURCE_EXHAUSTED
+    assert found.message == "rank 0 has failed: std::bad_alloc"
     assert found.seconds < SECONDS

@@ -173,6 +173,8 @@ bool Engine::Turn() {
   TakeRequests();
   if (failing_.code == Code::kOk) {
     moved = Advance();
+    // Not a sleep: the others wait for the farewell.
+    if (failing_.code != Code::kOk) return true;
   } else if (PartFromAll(&moved)) {
     FailAll();
     return false;

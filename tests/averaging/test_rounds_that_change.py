@@ -68,10 +68,17 @@ class Steps:
         return values(self.strategy, self.variable)
 
 
+NESTEROV = {"outer": "nesterov"}
+
+
 @pytest.mark.parametrize(
     ("before", "after"),
-    [({}, {"outer": "nesterov"}), ({"outer": "nesterov", "start_step": 100}, {"outer": "nesterov", "start_step": 2})],
-    ids=["another rule", "another start"],
+    [
+        ({}, NESTEROV),
+        ({**NESTEROV, "start_step": 100}, {**NESTEROV, "start_step": 2}),
+        (NESTEROV, {**NESTEROV, "start_step": 5}),
+    ],
+    ids=["another rule", "an earlier start", "a later start"],
 )
 def test_a_checkpoint_goes_on_with_other_options(strategy: Any, before: dict, after: dict, tmp_path: Path) -> None:
     first = Steps(strategy, every=2, **before)
@@ -90,6 +97,58 @@ def test_a_new_optimizer_begins_with_the_average_of_what_the_former_one_left(str
     second = Steps(strategy, first.variable, every=2, outer="nesterov")
     for found in second.train(4, 0.0):
         np.testing.assert_allclose(found, (one + other) / 2, rtol=0, atol=1e-7)
+
+
+def test_the_average_is_shown_again_after_another_optimizer_has_trained(strategy: Any) -> None:
+    first = Steps(strategy, every=1000)
+    first.train(1, 1.0)
+    second = Steps(strategy, first.variable, every=1000)
+    second.train(1, 1.0)
+    one, other = first.train(1, 1.0)
+    with averaged(first.optimizer):
+        for found in values(strategy, first.variable):
+            np.testing.assert_allclose(found, (one + other) / 2, rtol=0, atol=1e-7)
+
+
+def test_the_training_of_a_gan_leaves_the_replicas_of_its_discriminator_apart(strategy: Any) -> None:
+    layers = keras.layers
+    keras.utils.set_random_seed(5)
+    with strategy.scope():
+        generator = keras.Sequential([layers.Input((8,)), layers.Dense(8)])
+        discriminator = keras.Sequential([layers.Input((8,)), layers.Dense(1)])
+        discriminator.compile(LocalSGD(keras.optimizers.SGD(0.05), every=1000, average=["weights"]), "mse")
+        discriminator.trainable = False
+        gan = keras.Sequential([layers.Input((8,)), generator, discriminator])
+        gan.compile(LocalSGD(keras.optimizers.SGD(0.05), every=1000, average=["weights"]), "mse")
+    x, y = data()
+    for _ in range(2):
+        discriminator.trainable = True
+        discriminator.train_on_batch(x, y)
+        before = values(strategy, discriminator.weights[0])
+        discriminator.trainable = False
+        gan.train_on_batch(x, y)
+        same(values(strategy, discriminator.weights[0]), before)
+    assert (before[0] != before[1]).any()
+    # Readers of the generator, which is not compiled, see its average.
+    kernels = values(strategy, generator.weights[0])
+    assert (kernels[0] != kernels[1]).any()
+    np.testing.assert_allclose(generator.get_weights()[0], np.mean(kernels, axis=0), rtol=0, atol=1e-7)
+
+
+def test_a_model_may_be_compiled_twice_before_it_is_built(strategy: Any) -> None:
+    with strategy.scope():
+        model = keras.Sequential([keras.layers.Dense(1)])
+        for _ in range(2):
+            model.compile(LocalSGD(keras.optimizers.SGD(0.05), every=2, average=["weights"]), "mse")
+    fit(model, epochs=1)
+
+
+def test_an_attribute_of_a_model_may_be_a_variable_of_each_replica(strategy: Any) -> None:
+    model = small(strategy, LocalSGD(keras.optimizers.SGD(0.05), every=2, average=["weights"]))
+    with strategy.scope():
+        # It has no common value that could be read.
+        model.own_count = tf.Variable(0.0, trainable=False, synchronization=tf.VariableSynchronization.ON_READ)
+    fit(model, epochs=1)
 
 
 def test_a_model_that_is_compiled_with_a_plain_optimizer_goes_on_with_the_average(strategy: Any) -> None:

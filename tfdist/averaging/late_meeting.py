@@ -91,6 +91,10 @@ class LateMeeting(Meeting):
         """See Meeting: what the last meeting would have changed is left out, and so is what it has kept back."""
         super().restart(rows, are_set)
         self.keep_nothing_back([True] * len(are_set))
+        assert self._trained is not None
+        assert self._trained_before is not None
+        # The next meeting sends the changes of that round again.
+        self._trained.assign(tf.maximum(self._trained.read_value(), self._trained_before.read_value()))
         self._stage.assign_local([tf.constant(_NONE, tf.int64)] * len(self._stage.local_values()))
 
     def share(self, rows: PerReplica) -> tf.Tensor:

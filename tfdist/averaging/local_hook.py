@@ -192,7 +192,7 @@ class LocalHook(UpdateHook):
     ) -> None:
         each_replica = strategy.extended.call_for_each_replica
         replicas = strategy.num_replicas_in_sync
-        self.meeting.note_trained(places)
+        self.meeting.note_trained([place for place, one in zip(places, given, strict=True) if one is not None])
 
         def alone(gradients: list[Any], weight: Any) -> None:
             update([multiplied(gradient, replicas) for gradient in gradients])
@@ -205,7 +205,7 @@ class LocalHook(UpdateHook):
         # (keras-team/keras#20582).
         if self.meetings.start_step:
             is_local = self._is_local()
-            self.meeting.begin_once(strategy, is_local, tf.convert_to_tensor(self._since), self._rows)
+            self.meeting.begin_once(strategy, is_local, self._may_differ(), self._rows)
             tf.cond(
                 is_local,
                 lambda: each_replica(alone, args=(given, weight)),
@@ -213,7 +213,7 @@ class LocalHook(UpdateHook):
             )
             since = self._since + tf.cast(is_local, tf.int64)
         else:
-            self.meeting.begin_once(strategy, tf.constant(True), tf.convert_to_tensor(self._since), self._rows)
+            self.meeting.begin_once(strategy, tf.constant(True), self._may_differ(), self._rows)
             each_replica(alone, args=(given, weight))
             since = self._since + 1
         every = tf.cast(self.meetings.steps_at(tf.convert_to_tensor(self._steps)), tf.int64)
@@ -229,6 +229,10 @@ class LocalHook(UpdateHook):
     def _position(self) -> tuple[int, int]:
         """Returns the number of steps, and of steps since the last meeting; called outside of functions."""
         return int(self._steps.numpy()), int(self._since.numpy())
+
+    def _may_differ(self) -> Any:
+        after_the_first = tf.convert_to_tensor(self._steps) > self.meetings.start_step
+        return tf.logical_or(tf.convert_to_tensor(self._since) > 0, after_the_first)
 
     def _is_local(self) -> Any:
         return tf.convert_to_tensor(self._steps) >= self.meetings.start_step

@@ -105,13 +105,13 @@ class Meeting(tf.__internal__.tracking.AutoTrackable):
         statistics = self.statistics_of() if "statistics" in self.parts else []
         return [*slots, *statistics]
 
-    def begin_once(self, strategy: Any, is_local: Any, since: Any, rows: PerReplica) -> None:
+    def begin_once(self, strategy: Any, is_local: Any, may_differ: Any, rows: PerReplica) -> None:
         """Remembers the common weights before the first local step; called in cross-replica context.
 
         Args:
             strategy: the strategy.
             is_local: bool scalar, whether the next step is local.
-            since: number of local steps since the last meeting, an int64 scalar.
+            may_differ: bool scalar, whether the replicas may have other weights than the others.
             rows: what each replica has trained on since the last meeting.
         """
         if self._begun is None:
@@ -127,10 +127,11 @@ class Meeting(tf.__internal__.tracking.AutoTrackable):
             for anchor, variable in zip(self._anchors, self.weights, strict=True):
                 anchor.assign(tf.identity(variable))
 
-        # A training that goes on with this rule within a round of another one.
-        tf.cond(tf.logical_and(due, since > 0), average, _nothing)
+        # A training that goes on with this rule after local steps of another one.
+        tf.cond(tf.logical_and(due, may_differ), average, _nothing)
         tf.cond(due, lambda: each_replica(remember), _nothing)
-        self._begun.assign(tf.where(is_local, tf.ones([], tf.int64), self._begun))
+        # Synchronous steps, of a training that goes on with a later start, move the common weights.
+        self._begun.assign(tf.cast(is_local, tf.int64))
 
     @property
     def has_begun(self) -> bool:

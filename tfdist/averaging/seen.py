@@ -66,7 +66,7 @@ class SeenValues:
     @contextlib.contextmanager
     def shown(self) -> Iterator[None]:
         """Shows the seen values in a context; within another such context it does nothing."""
-        if self._shown is not None or not tf.executing_eagerly():
+        if self._is_shown() or not tf.executing_eagerly():
             yield
             return
         self.show()
@@ -95,9 +95,13 @@ class SeenValues:
                 self._shown = _Shown(variables=variables, own=own, seen=seen, step=step)
                 _assign(variables, seen)
 
+    def _is_shown(self) -> bool:
+        # Training may have gone on with what was shown, in a loop of one's own.
+        return self._shown is not None and self._position()[0] == self._shown.step
+
     def show(self) -> None:
         """Shows the seen values until `hide` is called."""
-        if self._shown is not None:
+        if self._is_shown():
             return
         step, since = self._position()
         variables = self._variables()

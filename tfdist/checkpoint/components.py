@@ -75,10 +75,12 @@ def assign_values(
                 else [values.get(name_of(name, number)) for number in range(former_replicas)]
             )
             if any(value is None for value in former):
-                found = [None]
+                # What differed when it was stored, such as a layer that is frozen now, may not differ any more.
+                found = [values.get(name_of(name, number)) for number in own] if former_replicas == replicas else [None]
             else:
                 aggregation = variable.aggregation
-                is_sum = name.startswith(_RESIDUALS) and getattr(variable, "_tfdist_is_sum", True)
+                is_residual = name.startswith(_RESIDUALS) and id(variable) not in differing
+                is_sum = is_residual and getattr(variable, "_tfdist_is_sum", True)
                 if aggregation == tf.VariableAggregation.NONE and not is_sum:
                     # On one device, Keras 3 gives batch statistics no aggregation, and weights never have one.
                     aggregation = tf.VariableAggregation.MEAN

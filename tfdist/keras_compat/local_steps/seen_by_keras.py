@@ -17,10 +17,12 @@ from tfdist._log import get_logger
 from tfdist.allreduce.update_hook import UpdateHook
 from tfdist.keras_compat.local_steps.stop_together import begin_to_train, ending_together
 from tfdist.keras_compat.optimizers.hooked import (
-    forget_trained,
+    forget,
     hook_of_local_steps,
     hooks_of_model,
     hooks_that_train,
+    hooks_that_trained,
+    remember_trained,
 )
 from tfdist.keras_compat.version import keras_in_use, trainer_class
 
@@ -92,27 +94,31 @@ def _compiling(stock: Callable) -> Callable:
         former = hooks_of_model(self)
         result = stock(self, *args, **kwargs)
         hooks = hooks_of_model(self)
-        _leave(self, [hook for hook in former if hook not in hooks])
+        _leave([hook for hook in former if hook not in hooks])
         for hook in hooks:
             hook.trains(lambda: _statistics(self))
+            # It may have been left before.
+            remember_trained(hook, hook.trained)
         return result
 
     return method
 
 
-def _leave(model: Any, hooks: Sequence[UpdateHook]) -> None:
+def _leave(hooks: Sequence[UpdateHook]) -> None:
     """Leaves the values that everybody sees on all replicas, because another optimizer goes on with them."""
     for hook in hooks:
         hook.end_training()
     if hooks:
-        forget_trained(model.weights)
+        forget(hooks)
 
 
 def _training(*, shows_after: bool) -> Callable[[Callable], Callable]:
     def replace(stock: Callable) -> Callable:
         def method(self: Any, *args: Any, **kwargs: Any) -> Any:
             hooks = hooks_of_model(self)
-            _leave(self, [hook for hook in hooks_that_train(self) if hook not in hooks])
+            if getattr(self, "built", False):
+                # Not those of frozen layers: the optimizer of a GAN leaves the discriminator to another one.
+                _leave([hook for hook in hooks_that_trained(self.trainable_variables) if hook not in hooks])
             if not hooks:
                 return stock(self, *args, **kwargs)
             if shows_after:
@@ -180,7 +186,7 @@ def _may_read_weights(callbacks: Any, name: str, program: str) -> bool:
             for one in callbacks.callbacks
             for method in (name, name.replace("_train", ""))
             if method in vars(one)
-            or _stores_variables(one)
+            or (name.endswith("_end") and _stores_variables(one))
             or (not type(one).__module__.startswith(_KNOWN) and getattr(type(one), method) is not _stock_of(method))
         ]
         found[name] = bool(own)

@@ -9,7 +9,10 @@ from typing import Any
 from tfdist.allreduce.update_hook import UpdateHook, variable_key
 from tfdist.keras_compat.optimizers.base import held_variable
 
+# By the keys of variables. A variable keeps its hook alive: whether a worker finds one may not depend on when Python
+# collects an optimizer that the program has dropped.
 _hooks: weakref.WeakValueDictionary[Any, UpdateHook] = weakref.WeakValueDictionary()
+_KEPT = "_tfdist_trained_by"
 
 
 def remember_trained(hook: UpdateHook, variables: Sequence[Any]) -> None:
@@ -19,17 +22,23 @@ def remember_trained(hook: UpdateHook, variables: Sequence[Any]) -> None:
         hook: a hook whose replicas train on their own.
         variables: the variables that its steps train.
     """
-    _hooks.update({variable_key(held_variable(variable)): hook for variable in variables})
+    for variable in map(held_variable, variables):
+        _hooks[variable_key(variable)] = hook
+        setattr(variable, _KEPT, hook)
 
 
-def forget_trained(variables: Sequence[Any]) -> None:
-    """Lets `hooks_that_train` find a hook no longer, because its optimizer trains these variables no more.
+def forget(hooks: Sequence[UpdateHook]) -> None:
+    """Lets `hooks_that_train` find hooks no longer, because another optimizer trains their variables.
 
     Args:
-        variables: what the hook was remembered for.
+        hooks: what was remembered.
     """
-    for variable in variables:
-        _hooks.pop(variable_key(held_variable(variable)), None)
+    for key in [key for key, hook in list(_hooks.items()) if hook in hooks]:
+        _hooks.pop(key, None)
+    for hook in hooks:
+        for variable in hook.trained:
+            if getattr(variable, _KEPT, None) is hook:
+                delattr(variable, _KEPT)
 
 
 def hooks_that_trained(variables: Sequence[Any]) -> list[UpdateHook]:
@@ -75,7 +84,8 @@ def optimizers_of(model: Any) -> list[Any]:
     given = getattr(model, "optimizer", None)
     several = list(given.values()) if isinstance(given, dict) else given
     found = [*several] if isinstance(several, (list, tuple)) else [given]
-    found += [value for value in getattr(model, "__dict__", {}).values() if hasattr(value, "apply_gradients")]
+    # The types are asked, because a distributed variable computes its value for a question.
+    found += [one for one in getattr(model, "__dict__", {}).values() if hasattr(type(one), "apply_gradients")]
     return [optimizer for optimizer in found if optimizer is not None]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import threading
 
 import numpy as np
 import pytest
@@ -254,3 +255,32 @@ def test_a_folder_that_others_may_write_is_not_removed_as_forgotten(root):
     assert remove_forgotten(root) == []
     folder.chmod(0o700)
     assert remove_forgotten(root) == [folder.name]
+
+
+def test_memory_may_be_closed_while_a_thread_reserves_it(opened, root, monkeypatch):
+    tier = opened()
+    allocate, allocates, may_go_on, errors = os.posix_fallocate, threading.Event(), threading.Event(), []
+
+    def slow(*arguments):
+        allocates.set()
+        assert may_go_on.wait(20)
+        allocate(*arguments)
+
+    def reserve():
+        try:
+            tier.reserve(1000)
+        except Exception as error:
+            errors.append(error)
+
+    monkeypatch.setattr(memory.os, "posix_fallocate", slow)
+    threads = [threading.Thread(target=one, daemon=True) for one in (reserve, tier.clear)]
+    threads[0].start()
+    assert allocates.wait(20)
+    threads[1].start()
+    # Without a lock, the folder would be removed now.
+    threads[1].join(0.2)
+    may_go_on.set()
+    for thread in threads:
+        thread.join(20)
+    assert errors == []
+    assert list(root.iterdir()) == []

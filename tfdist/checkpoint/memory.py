@@ -14,7 +14,6 @@ import os
 import shutil
 import tempfile
 import threading
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -30,13 +29,12 @@ from tfdist.checkpoint.part import (
     write_part,
 )
 from tfdist.checkpoint.private_folder import is_private, make_private
-from tfdist.saving.scratch_folder import scratch_folder
+from tfdist.checkpoint.run_name import run_of
 
 SHARED_MEMORY = Path("/dev/shm")
 # The newest part, the part that is being written, and a part that is being copied to the disk.
 _SLOTS = 3
 _ROOM_FOR_INDEX = 1 << 20
-_RUN = ".run"
 # Beginning of the names of slots that are being made.
 _NEW = "new-"
 
@@ -75,6 +73,7 @@ class MemoryTier:
         self._mapped: dict[int, mmap.mmap] = {}
         self._newest: int | None = None
         self._pinned: int | None = None
+        self._is_closed = False
         self._guard, self._allocation = threading.Lock(), threading.Lock()
         try:
             self._begin_run(directory)
@@ -128,8 +127,12 @@ class MemoryTier:
             OSError: if the shared memory is full.
         """
         for slot in range(_SLOTS):
-            if slot not in self._mapped:
-                self._buffer(slot, room)
+            with self._allocation:
+                # A training that fails closes the memory while a thread reserves it.
+                if self._is_closed:
+                    return
+                if slot not in self._mapped:
+                    self._allocate(slot, room)
 
     def newest(self) -> Part | None:
         """Returns the newest part, or None. Its arrays are valid until the next call of `write`, `clear` or `close`."""
@@ -164,15 +167,18 @@ class MemoryTier:
 
     def clear(self) -> None:
         """Removes all parts from shared memory, and ends their use."""
+        self._unmap()
         shutil.rmtree(self._folder, ignore_errors=True)
-        self.close()
+        os.close(self._lock)
 
     def _unmap(self) -> None:
-        for mapped in self._mapped.values():
-            # Arrays that share the memory of a slot keep it until they are gone.
-            with contextlib.suppress(BufferError):
-                mapped.close()
-        self._mapped.clear()
+        with self._allocation:
+            self._is_closed = True
+            for mapped in self._mapped.values():
+                # Arrays that share the memory of a slot keep it until they are gone.
+                with contextlib.suppress(BufferError):
+                    mapped.close()
+            self._mapped.clear()
 
     def _number(self, slot: int) -> int:
         """Returns the number of the part in a slot in the order of writing; 0 without a complete part."""
@@ -192,18 +198,21 @@ class MemoryTier:
             if slot in self._mapped:
                 with contextlib.suppress(BufferError):
                     self._mapped.pop(slot).close()
-            # A new file, since arrays may share the memory of the old one.
-            handle, path = tempfile.mkstemp(dir=self._folder, prefix=_NEW)
-            try:
-                os.posix_fallocate(handle, 0, room + _ROOM_FOR_INDEX)
-                os.replace(path, self._path(slot))
-            except OSError:
-                os.unlink(path)
-                raise
-            finally:
-                os.close(handle)
-            self._map(slot)
+            self._allocate(slot, room)
             return self._mapped[slot]
+
+    def _allocate(self, slot: int, room: int) -> None:
+        # A new file, since arrays may share the memory of the old one.
+        handle, path = tempfile.mkstemp(dir=self._folder, prefix=_NEW)
+        try:
+            os.posix_fallocate(handle, 0, room + _ROOM_FOR_INDEX)
+            os.replace(path, self._path(slot))
+        except OSError:
+            os.unlink(path)
+            raise
+        finally:
+            os.close(handle)
+        self._map(slot)
 
     def _map(self, slot: int) -> None:
         with self._path(slot).open("r+b") as file:
@@ -225,24 +234,6 @@ def folder_of(directory: str, worker: int, *, root: Path = SHARED_MEMORY) -> Pat
     """
     run = hashlib.sha256(os.path.realpath(directory).encode()).hexdigest()[:16]
     return root / f"tfdist-{os.getuid()}-{run}-{worker}"
-
-
-def run_of(directory: str) -> str:
-    """Returns a text that names a run: a directory that is removed and made again has another one.
-
-    Args:
-        directory: an existing directory.
-    """
-    path = Path(directory, _RUN)
-    if not path.exists():
-        # The next writer removes the folder if this process is killed.
-        with scratch_folder(directory) as scratch:
-            note = Path(scratch, "run")
-            note.write_text(uuid.uuid4().hex)
-            # Several workers may do so at the same time. The first one decides.
-            with contextlib.suppress(FileExistsError):
-                os.link(note, path)
-    return path.read_text()
 
 
 def remove_forgotten(root: Path = SHARED_MEMORY) -> list[str]:

@@ -12,7 +12,8 @@ from absl import flags
 from tfdist._log import get_logger
 from tfdist.checkpoint.auto_resume import AutoResume
 from tfdist.checkpoint.following import SnapshotFollower
-from tfdist.checkpoint.memory import MemoryTier, run_of
+from tfdist.checkpoint.memory import MemoryTier
+from tfdist.checkpoint.run_name import run_of
 from tfdist.cluster.launched import launched
 from tfdist.train.callbacks import StopIfNotFinite
 from tfdist.train.length import Length, check_end

@@ -1,7 +1,9 @@
 """Gives processes a share of a core: cgroups of Linux, version 1 or 2. It needs root.
 
-with cpu_quotas([0.4, 0.1]) as groups:
-    subprocess.Popen([..., str(groups[0])])  # the process calls enter(groups[0])
+A process enters its group by itself:
+
+    with cpu_quotas([0.4, 0.1]) as groups:
+        subprocess.Popen([..., str(groups[0])])  # the process calls enter(groups[0])
 """
 
 from __future__ import annotations
@@ -72,3 +74,4 @@ def remove(folder: Path) -> None:
             time.sleep(0.1)
         else:
             return
+    folder.rmdir()

@@ -97,6 +97,9 @@ def main() -> None:
     if arguments.result:
         train(arguments)
         return
+    unused = "--seconds" if arguments.slow_by == "quota" else "--products"
+    if any(word.partition("=")[0] == unused for word in sys.argv[1:]):
+        raise SystemExit(f"expected no {unused} with --slow-by {arguments.slow_by}, received it; leave it out.")
     results: dict[str, list[dict[str, Any]]] = {name: [] for name in arguments.contender or CONTENDERS}
     for _ in range(arguments.runs):
         for name, runs in results.items():

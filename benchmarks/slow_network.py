@@ -90,6 +90,9 @@ CONTENDERS = {
     "tfdist, local:8, powersgd:32, rate 0.1": Contender(
         program="keras_worker.py", method="tfdist local every=8 compression=powersgd:32 rate=0.1"
     ),
+    "tfdist, local:4, powersgd:32, rate 0.1": Contender(
+        program="keras_worker.py", method="tfdist local every=4 compression=powersgd:32 rate=0.1"
+    ),
     "tfdist, native, local:8, powersgd:32, rate 0.1": Contender(
         program="keras_worker.py", method="tfdist native local every=8 compression=powersgd:32 rate=0.1"
     ),

@@ -42,6 +42,12 @@ const char kZeros[kAlignment] = {};
 
 size_t PaddingOf(size_t bytes) { return (kAlignment - bytes % kAlignment) % kAlignment; }
 
+// Whether a rank that has ended such an operation has parts of all other ranks.
+bool TakesAll(uint8_t kind) {
+  return kind == static_cast<uint8_t>(Kind::kAllReduce) || kind == static_cast<uint8_t>(Kind::kReduceScatter) ||
+         kind == static_cast<uint8_t>(Kind::kAllGather);
+}
+
 bool IsPointToPoint(Kind kind) { return kind == Kind::kSend || kind == Kind::kReceive; }
 
 // Operations of the same tag are counted apart if they are not of all ranks.
@@ -220,6 +226,7 @@ bool Engine::Advance() {
   }
   moved |= CompleteFinished();
   if (!moved && failing_.code == Code::kOk) moved = SpillOne();
+  if (!moved && failing_.code == Code::kOk) CheckEnded();
   auto now = Clock::now();
   if (!moved || now - deadlines_checked_ > kDeadlinesEvery) {
     deadlines_checked_ = now;
@@ -744,10 +751,30 @@ void Engine::CheckHosts() {
 void Engine::Lose(int rank, const std::string& why) {
   peers_[rank].is_gone = true;
   // A rank may end as soon as its own part is done.
-  if (!Needs(rank)) return;
+  if (Needs(rank)) FailWithout(rank, why);
+}
+
+void Engine::FailWithout(int rank, const std::string& why) {
+  peers_[rank].is_gone = true;
   // A rank that ends because of another one says so.
   if (FindFarewell(peers_[rank])) return;
   Fail(Code::kUnavailable, "lost " + names_[rank] + ": " + why);
+}
+
+// What another rank sends may show that an operation has begun which this rank has not started, and without which no
+// rank has ended it. A rank that has ended by now never will: the operation has failed, however long this rank takes to
+// start it. The others may not know that, if they have all that they need of the one that has ended.
+void Engine::CheckEnded() {
+  bool has_begun = false;
+  for (int rank = 0; rank < size_; ++rank) {
+    const Peer& peer = peers_[rank];
+    if (!peer.has_header || peer.receiving != nullptr || !TakesAll(peer.received.kind)) continue;
+    has_begun |= Find(rank, peer.received) == nullptr;
+  }
+  for (int rank = 0; rank < size_ && has_begun; ++rank) {
+    if (rank == rank_ || (!peers_[rank].is_gone && !peers_[rank].channel->IsEnding())) continue;
+    return FailWithout(rank, "its connection ended");
+  }
 }
 
 bool Engine::Needs(int rank) const {

@@ -125,6 +125,9 @@ class Engine {
   void CheckMatch(int rank, const Header& header, const Operation* op);
   void Count(Operation* op);
   void Lose(int rank, const std::string& why);
+  // Ends all operations because of a rank that has ended.
+  void FailWithout(int rank, const std::string& why);
+  void CheckEnded();
   bool Needs(int rank) const;
   bool ReadFarewell(Peer& peer);
   bool FindFarewell(Peer& peer);

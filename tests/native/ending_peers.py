@@ -30,6 +30,8 @@ SECONDS = 20.0
 ENDS_AT = 0.5
 # Arrays of which each rank sums a part, and whose messages stay in the buffers of a connection.
 ELEMENTS = 100_000
+# Arrays that are sent whole to every rank: nothing more is expected of a rank whose array has come.
+FEW = 100
 # Arrays whose parts take 10 MiB.
 MANY = 8_000_000
 # A message that takes all of a ring of shared memory but for 128 bytes: a farewell of more bytes is cut off.
@@ -62,11 +64,15 @@ class Rank:
             )
         )  # fmt: skip
 
-    def wait(self, operation: int) -> int:
+    def result(self, operation: int) -> tuple[int, str]:
         error = ctypes.create_string_buffer(TEXT)
         code = LIBRARY.tfdist_wait(ctypes.c_int64(operation), error, TEXT)
-        self.say(f"{code} {time.monotonic() - self.began - ENDS_AT:.2f} {error.value.decode()}")
-        return int(code)
+        return int(code), error.value.decode()
+
+    def wait(self, operation: int) -> int:
+        code, message = self.result(operation)
+        self.say(f"{code} {time.monotonic() - self.began - ENDS_AT:.2f} {message}")
+        return code
 
     def abort(self, message: bytes) -> None:
         LIBRARY.tfdist_abort(ctypes.c_int64(self.number), ABORTED, message)
@@ -124,6 +130,22 @@ def closes(rank: Rank) -> None:
 def straggles(_: Rank) -> None: ...
 
 
+def waits_for_few(rank: Rank) -> None:
+    rank.wait(rank.start(ALL_REDUCE, FEW))
+
+
+def is_killed_after_few(rank: Rank) -> None:
+    rank.start(ALL_REDUCE, FEW)
+    rank.sleep_until(ENDS_AT)
+    die()
+
+
+def is_killed_before_rank_2_has_few(rank: Rank) -> None:
+    """In front of the array is what rank 2 has not asked for, more than the memory takes."""
+    rank.start(SEND, MANY, peer=2, tag=1)
+    is_killed_after_few(rank)
+
+
 # A process that rank 1 has forked lives on.
 
 
@@ -170,7 +192,13 @@ def uses_in_a_fork(rank: Rank) -> None:
     rank.say(f"child {os.waitstatus_to_exitcode(ended[1]) if ended[0] else 'hangs'}")
     if not ended[0]:
         os.kill(child, signal.SIGKILL)
+    waits_and_sums_again(rank)
+
+
+def waits_and_sums_again(rank: Rank) -> None:
+    """The second sum ends after both ranks have printed the result of the first, and before rank 1 is killed."""
     waits(rank)
+    rank.result(rank.start(ALL_REDUCE, FEW))
 
 
 # The farewell of rank 1 is cut off, since the memory is full and rank 0 does not read it before rank 1 has ended.
@@ -207,13 +235,15 @@ def starts_one_sum(rank: Rank) -> None:
 
 CASES: dict[str, list[Callable[[Rank], None]]] = {
     "killed": [waits, is_killed, straggles],
+    "killed with few": [waits_for_few, is_killed_after_few, straggles],
+    "killed with few on the way": [waits_for_few, is_killed_before_rank_2_has_few, straggles],
     "aborts": [waits, aborts, straggles],
     "gives up": [waits, gives_up, straggles],
     "closes": [waits, closes, straggles],
     "killed after a fork": [waits, is_killed_after_fork],
     "closed after a fork": [waits_later, closes_after_fork],
     "closed with copies": [waits_later, closes_with_copies],
-    "used in a fork": [uses_in_a_fork, waits],
+    "used in a fork": [uses_in_a_fork, waits_and_sums_again],
     "without memory": [has_no_memory, starts_one_sum, starts_one_sum],
     "cut off": [reads_late, aborts_with_a_full_ring],
 }

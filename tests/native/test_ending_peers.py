@@ -52,6 +52,24 @@ def test_a_killed_rank_is_named_although_its_summands_wait_for_another_rank(tmp_
     assert found.seconds < SECONDS
 
 
+# A TCP connection whose buffers are full does not tell its end before its bytes are read.
+@pytest.mark.parametrize(
+    ("channel", "case"),
+    [
+        ("shared memory", "killed with few"),
+        ("tcp", "killed with few"),
+        ("shared memory", "killed with few on the way"),
+    ],
+)
+def test_a_killed_rank_is_named_although_all_that_it_owes_has_come_and_another_rank_has_not_started(
+    tmp_path, channel, case
+):
+    found = seen(tmp_path, channel, case)
+    assert found.code == UNAVAILABLE
+    assert "lost rank 1: " in found.message
+    assert found.seconds < SECONDS
+
+
 @on_channels
 @pytest.mark.parametrize(
     ("case", "code", "message"),

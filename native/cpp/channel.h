@@ -61,6 +61,9 @@ class Channel {
 
   // How it sends: "tcp" or "shared memory".
   virtual std::string Name() const = 0;
+
+  // What has happened if the other end has gone, for messages.
+  virtual std::string End() const = 0;
 };
 
 }  // namespace tfdist

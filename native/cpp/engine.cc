@@ -262,7 +262,7 @@ void Engine::TakeRequests() {
   if (abort.code != Code::kOk) Fail(abort.code, abort.message);
   if (requests.empty()) return;
   for (int rank = 0; rank < size_; ++rank) {
-    if (peers_[rank].is_gone) Lose(rank, "its connection ended");
+    if (peers_[rank].is_gone) Lose(rank, peers_[rank].channel->End());
     if (failing_.code != Code::kOk) return;
   }
 }
@@ -413,7 +413,7 @@ bool Engine::ReceiveFrom(int rank) {
     }
     const Header& header = peer.received;
     if (header.kind == kFarewell) {
-      if (!ReadFarewell(peer)) Lose(rank, "its connection ended");
+      if (!ReadFarewell(peer)) Lose(rank, peer.channel->End());
       return true;
     }
     if (peer.receiving == nullptr) {
@@ -773,7 +773,7 @@ void Engine::CheckEnded() {
   }
   for (int rank = 0; rank < size_ && has_begun; ++rank) {
     if (rank == rank_ || (!peers_[rank].is_gone && !peers_[rank].channel->IsEnding())) continue;
-    return FailWithout(rank, "its connection ended");
+    return FailWithout(rank, peers_[rank].channel->End());
   }
 }
 

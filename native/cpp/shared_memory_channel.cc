@@ -79,7 +79,7 @@ size_t SharedMemoryChannel::Send(const iovec* parts, int count) {
     out_->written.store(written_, std::memory_order_release);
     Wake(out_->reader_sleeps);
   }
-  if (written_ == begin && is_lost_) throw PeerLost("its process ended");
+  if (written_ == begin && is_lost_) throw PeerLost(End());
   return written_ - begin;
 }
 
@@ -87,7 +87,7 @@ const char* SharedMemoryChannel::Peek(size_t least, size_t* available) {
   if (seen_written_ - taken_ < std::max<size_t>(least, 1)) {
     seen_written_ = in_->written.load(std::memory_order_acquire);
     // What the process has written before it ended is still read.
-    if (seen_written_ - taken_ < least && is_lost_) throw PeerLost("its process ended");
+    if (seen_written_ - taken_ < least && is_lost_) throw PeerLost(End());
   }
   size_t position = taken_ % kRing;
   *available = std::min<size_t>(seen_written_ - taken_, kRing - position);

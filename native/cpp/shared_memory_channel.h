@@ -46,6 +46,7 @@ class SharedMemoryChannel : public Channel {
   bool IsEnding() const override { return is_lost_; }
   void FinishSending() override;
   std::string Name() const override { return "shared memory"; }
+  std::string End() const override { return "its process ended"; }
 
  private:
   void Wake(std::atomic<uint32_t>& sleeps);

@@ -82,7 +82,7 @@ size_t TcpChannel::ReceiveParts(iovec* parts, int count) {
   message.msg_iovlen = count;
   ssize_t result = recvmsg(socket_.get(), &message, MSG_DONTWAIT);
   if (result > 0) return static_cast<size_t>(result);
-  if (result == 0) throw PeerLost("its connection ended");
+  if (result == 0) throw PeerLost(End());
   if (errno == EAGAIN || errno == EINTR) {
     is_readable_ = errno == EINTR;
     return 0;

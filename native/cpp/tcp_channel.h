@@ -31,6 +31,7 @@ class TcpChannel : public Channel {
   void CheckHost() override;
   void FinishSending() override;
   std::string Name() const override { return "tcp"; }
+  std::string End() const override { return "its connection ended"; }
 
  private:
   size_t ReceiveParts(iovec* parts, int count);

@@ -43,21 +43,18 @@ class Channel {
   // After its thread has slept.
   virtual void WakeUp() = 0;
 
-  // The socket whose events wake the thread; its readiness has changed: read it again.
-  virtual int Socket() const = 0;
-  virtual void OnSocketEvent() = 0;
+  // The socket whose events wake the thread; -1 if there is none. OnSocketEvent: its readiness has changed.
+  virtual int Socket() const { return -1; }
+  virtual void OnSocketEvent() {}
 
-  // An event of the socket says that the other end sends nothing more, or has gone.
-  virtual void OnEnd() = 0;
-
-  // Whether the other end sends nothing more, or has gone; what it has sent before may still be in the stream.
-  virtual bool IsEnding() const = 0;
+  // The other end has gone; what it has sent before may still be in the stream.
+  virtual void OnEnd() {}
 
   // Throws if the host of the other end has not answered for a long time; called about once per second.
   virtual void CheckHost() {}
 
-  // Tells the other end that nothing more will be sent.
-  virtual void FinishSending() = 0;
+  // Tells the other end that nothing more will be sent, behind what was sent before.
+  virtual void FinishSending() {}
 
   // How it sends: "tcp" or "shared memory".
   virtual std::string Name() const = 0;

@@ -22,7 +22,6 @@ namespace tfdist {
 namespace {
 
 constexpr uint32_t kMagic = 0x74666431;
-constexpr uint8_t kFarewell = 0xff;
 // A longer message is sent in several fragments, so that others are not kept waiting.
 constexpr size_t kFragment = 1 << 20;
 // Of a part that is not complete, at least so many bytes are sent at a time.
@@ -30,9 +29,8 @@ constexpr size_t kLeast = 64 << 10;
 // Bytes that are summed at a time, so that the sums are sent early.
 constexpr size_t kStep = 64 << 10;
 constexpr size_t kAlignment = 64;
-// How long to tell the other ranks about a failure.
-constexpr auto kFarewellTime = std::chrono::milliseconds(300);
-constexpr size_t kLongestFarewell = 1000;
+// After a failure: how long to wait for what another rank has sent or told before it ended, and for its end.
+constexpr auto kPartingTime = std::chrono::milliseconds(300);
 // A tag that was not used for so many other tags is not used again.
 constexpr size_t kTags = 1 << 16;
 // How often deadlines are checked while bytes move, and whether the other hosts answer.
@@ -75,7 +73,7 @@ Code CodeOf(const std::exception& error) {
   return dynamic_cast<const std::bad_alloc*>(&error) != nullptr ? Code::kResourceExhausted : Code::kInternal;
 }
 
-// The code of a farewell. Codes are those of TensorFlow, from 1 to 16.
+// The code that another rank has told. Codes are those of TensorFlow, from 1 to 16.
 Code CodeOf(char received) {
   return received >= 1 && received <= 16 ? static_cast<Code>(received) : Code::kUnavailable;
 }
@@ -117,8 +115,12 @@ Engine::Engine(Mesh mesh, std::vector<std::string> names)
   add(wake_.get(), EPOLLIN, size_);
   for (int rank = 0; rank < size_; ++rank) {
     if (rank == rank_) continue;
-    peers_[rank].channel = std::move(mesh.channels[rank]);
-    add(peers_[rank].channel->Socket(), EPOLLIN | EPOLLOUT | EPOLLRDHUP, rank);
+    Peer& peer = peers_[rank];
+    peer.channel = std::move(mesh.channels[rank]);
+    peer.lifeline = std::move(mesh.lifelines[rank]);
+    if (peer.channel->Socket() >= 0) add(peer.channel->Socket(), EPOLLIN | EPOLLOUT | EPOLLRDHUP, rank);
+    // Its number tells it from the channel.
+    add(peer.lifeline->Socket(), EPOLLIN | EPOLLRDHUP, size_ + 1 + rank);
   }
   thread_ = std::thread([this] { Run(); });
 }
@@ -179,7 +181,6 @@ bool Engine::Turn() {
   TakeRequests();
   if (failing_.code == Code::kOk) {
     moved = Advance();
-    // Not a sleep: the others wait for the farewell.
     if (failing_.code != Code::kOk) return true;
   } else if (PartFromAll(&moved)) {
     FailAll();
@@ -226,11 +227,12 @@ bool Engine::Advance() {
   }
   moved |= CompleteFinished();
   if (!moved && failing_.code == Code::kOk) moved = SpillOne();
-  if (!moved && failing_.code == Code::kOk) CheckEnded();
   auto now = Clock::now();
   if (!moved || now - deadlines_checked_ > kDeadlinesEvery) {
     deadlines_checked_ = now;
-    CheckDeadlines();
+    if (failing_.code == Code::kOk) CheckTold();
+    if (failing_.code == Code::kOk) CheckEnded();
+    if (failing_.code == Code::kOk) CheckDeadlines();
   }
   if (now - hosts_checked_ > kHostsEvery) {
     hosts_checked_ = now;
@@ -246,7 +248,7 @@ bool Engine::PartFromAll(bool* moved) {
     *moved |= Part(peers_[rank]);
     is_parted &= peers_[rank].is_gone;
   }
-  return is_parted || Clock::now() > farewell_until_;
+  return is_parted || Clock::now() > parting_until_;
 }
 
 void Engine::TakeRequests() {
@@ -303,31 +305,24 @@ uint32_t Engine::NextRound(uint64_t key) {
 }
 
 bool Engine::NextFragment(Peer& peer) {
-  if (!peer.farewell.empty()) {
-    peer.header = Header{kMagic, kFarewell, 0, 0, 0, 0, 0, 0, 0, peer.farewell.size()};
-    peer.from = peer.farewell.data();
-    peer.sending = nullptr;
-  } else {
-    if (failing_.code != Code::kOk) return false;
-    auto found = std::find_if(peer.outgoing.begin(), peer.outgoing.end(), [](const auto& item) {
-      const Outgoing& message = *item.second;
-      size_t ready = message.ready.Of(message.bytes);
-      return ready == message.bytes || ready - message.sent >= kLeast;
-    });
-    if (found == peer.outgoing.end()) return false;
-    auto [op, message] = *found;
-    size_t ready = message->ready.Of(message->bytes);
-    size_t bytes = std::min(ready - message->sent, kFragment);
-    const Request& request = op->request;
-    peer.header = Header{kMagic, static_cast<uint8_t>(request.kind), static_cast<uint8_t>(message->phase), 0,
-                         static_cast<int32_t>(request.dtype), op->round, request.elements, request.tag, message->sent,
-                         bytes};
-    peer.from = message->from + message->sent;
-    message->sent += bytes;
-    peer.sending = message;
-    peer.sends_for = op;
-    if (message->sent == message->bytes) peer.outgoing.erase(found);
-  }
+  auto found = std::find_if(peer.outgoing.begin(), peer.outgoing.end(), [](const auto& item) {
+    const Outgoing& message = *item.second;
+    size_t ready = message.ready.Of(message.bytes);
+    return ready == message.bytes || ready - message.sent >= kLeast;
+  });
+  if (found == peer.outgoing.end()) return false;
+  auto [op, message] = *found;
+  size_t ready = message->ready.Of(message->bytes);
+  size_t bytes = std::min(ready - message->sent, kFragment);
+  const Request& request = op->request;
+  peer.header = Header{kMagic, static_cast<uint8_t>(request.kind), static_cast<uint8_t>(message->phase), 0,
+                       static_cast<int32_t>(request.dtype), op->round, request.elements, request.tag, message->sent,
+                       bytes};
+  peer.from = message->from + message->sent;
+  message->sent += bytes;
+  peer.sending = message;
+  peer.sends_for = op;
+  if (message->sent == message->bytes) peer.outgoing.erase(found);
   peer.left = peer.header.bytes;
   peer.padding = PaddingOf(peer.left);
   peer.header_sent = 0;
@@ -359,9 +354,7 @@ bool Engine::SendTo(Peer& peer) {
     peer.left -= of_bytes;
     peer.padding -= sent - of_bytes;
     if (peer.header_sent == sizeof(Header) && !peer.left && !peer.padding) {
-      if (peer.sending == nullptr) {
-        peer.farewell.clear();
-      } else if (peer.sending->sent == peer.sending->bytes) {
+      if (peer.sending->sent == peer.sending->bytes) {
         Count(peer.sends_for);
         peer.sending = nullptr;
       }
@@ -412,10 +405,6 @@ bool Engine::ReceiveFrom(int rank) {
       moved = true;
     }
     const Header& header = peer.received;
-    if (header.kind == kFarewell) {
-      if (!ReadFarewell(peer)) Lose(rank, peer.channel->End());
-      return true;
-    }
     if (peer.receiving == nullptr) {
       Operation* op = Find(rank, header);
       if (op == nullptr) return moved;
@@ -456,77 +445,19 @@ bool Engine::ReceiveFrom(int rank) {
   }
 }
 
-// Reads the message of a farewell, whose header has been read. Its sender sends nothing after it, so that waiting for a
-// short time keeps nobody waiting. Returns false if the end of the connection has cut it off.
-bool Engine::ReadFarewell(Peer& peer) {
-  std::string text(std::min<size_t>(peer.received.bytes, kLongestFarewell), '\0');
-  size_t done = 0;
-  auto until = Clock::now() + kFarewellTime;
-  try {
-    while (done < text.size() && Clock::now() < until) {
-      done += peer.channel->Receive(&text[done], text.size() - done);
-      peer.channel->OnSocketEvent();
-    }
-  } catch (const PeerLost&) {
-  }
-  peer.is_gone = true;
-  peer.to_receive = peer.to_skip = 0;
-  if (done < text.size() || text.empty()) return false;
-  Fail(CodeOf(text[0]), text.substr(1));
-  return true;
-}
-
-// After a failure: sends the farewell, and waits until the other rank has ended its connection. What it still sends is
-// taken out of the channel: a TCP connection that is closed with unread bytes loses the bytes that it has not sent.
+// After a failure: waits until the other rank has ended too. What it still sends is taken out of the channel: a TCP
+// connection that is closed with unread bytes loses the bytes that it has not sent.
 bool Engine::Part(Peer& peer) {
   char skipped[4096];
   bool moved = false;
+  peer.is_gone = peer.lifeline->IsOver();
   try {
-    if (!peer.is_told) {
-      moved = SendTo(peer);
-      if (peer.farewell.empty() && peer.header_sent == sizeof(Header) && !peer.left && !peer.padding) {
-        peer.channel->FinishSending();
-        peer.is_told = true;
-      }
-    }
     // The other rank may send faster than this one skips.
-    while (Clock::now() < farewell_until_ && peer.channel->Receive(skipped, sizeof skipped)) moved = true;
+    while (Clock::now() < parting_until_ && peer.channel->Receive(skipped, sizeof skipped)) moved = true;
   } catch (const PeerLost&) {
     peer.is_gone = true;
   }
   return moved;
-}
-
-// After the connection of a rank has broken: looks for its farewell in the bytes that have arrived.
-bool Engine::FindFarewell(Peer& peer) {
-  std::vector<char> skipped(kLeast);
-  auto until = Clock::now() + kFarewellTime;
-  try {
-    while (Clock::now() < until) {
-      peer.channel->OnSocketEvent();
-      if (!peer.has_header) {
-        size_t available;
-        const char* bytes = peer.channel->Peek(sizeof(Header), &available);
-        if (available < sizeof(Header)) return false;
-        std::memcpy(&peer.received, bytes, sizeof(Header));
-        peer.channel->Consume(sizeof(Header));
-        if (peer.received.magic != kMagic) return false;
-        if (peer.received.kind == kFarewell) return ReadFarewell(peer);
-        peer.has_header = true;
-        peer.to_receive = peer.received.bytes;
-        peer.to_skip = PaddingOf(peer.to_receive);
-      }
-      size_t left = peer.to_receive + peer.to_skip;
-      size_t bytes = left ? peer.channel->Receive(skipped.data(), std::min(left, skipped.size())) : 0;
-      if (left && !bytes) return false;
-      size_t of_bytes = std::min(bytes, peer.to_receive);
-      peer.to_receive -= of_bytes;
-      peer.to_skip -= bytes - of_bytes;
-      peer.has_header = peer.to_receive + peer.to_skip > 0;
-    }
-  } catch (const PeerLost&) {
-  }
-  return false;
 }
 
 bool Engine::HasUnsent(const Operation* op) const {
@@ -603,8 +534,8 @@ bool Engine::SumUp(Operation* op, Summation& sum) {
 
 // If one stream begins with summands of an operation and another stream with those of another operation, each of them
 // may wait for the other: the summands are then taken out of the streams. So are those that wait for this rank's own
-// summands, which come through other streams, and those of a rank that sends nothing more: its farewell, or that it has
-// ended without one, is behind them. They take no more memory than what was on the way.
+// summands, which come through other streams, and those of a rank that sends nothing more: whether it has sent all that
+// it owes is behind them. They take no more memory than what was on the way.
 bool Engine::SpillOne() {
   auto is_blocked = [](const Peer& peer) {
     return peer.has_header && peer.receiving != nullptr && peer.receiving->sum != nullptr && peer.to_receive;
@@ -624,7 +555,7 @@ bool Engine::SpillOne() {
   for (int rank = 0; rank < size_; ++rank) {
     Peer& peer = peers_[rank];
     if (!is_blocked(peer) || peer.is_gone) continue;
-    if (!is_crossed && !waits_for_own(peer) && !peer.channel->IsEnding()) continue;
+    if (!is_crossed && !waits_for_own(peer) && !peer.lifeline->IsOver()) continue;
     Incoming& part = *peer.receiving;
     if (part.spilled.empty()) part.spilled_from = part.received;
     const size_t width = SizeOf(peer.receives_for->request.dtype);
@@ -749,16 +680,43 @@ void Engine::CheckHosts() {
 }
 
 void Engine::Lose(int rank, const std::string& why) {
-  peers_[rank].is_gone = true;
+  Peer& peer = peers_[rank];
+  peer.is_gone = true;
+  if (peer.why.empty()) peer.why = why;
   // A rank may end as soon as its own part is done.
-  if (Needs(rank)) FailWithout(rank, why);
+  if (Needs(rank)) FailWithout(rank);
 }
 
-void Engine::FailWithout(int rank, const std::string& why) {
-  peers_[rank].is_gone = true;
-  // A rank that ends because of another one says so.
-  if (FindFarewell(peers_[rank])) return;
-  Fail(Code::kUnavailable, "lost " + names_[rank] + ": " + why);
+void Engine::FailWithout(int rank) {
+  if (failing_.code != Code::kOk) return;
+  Peer& peer = peers_[rank];
+  // A rank that ends because of another one has told so before, and so have those that end because of this one.
+  peer.lifeline->WaitForEnd(kPartingTime);
+  if (FailAsTold()) return;
+  Fail(Code::kUnavailable, "lost " + names_[rank] + ": " + (peer.why.empty() ? peer.channel->End() : peer.why));
+}
+
+bool Engine::FailAsTold() {
+  for (auto& peer : peers_) {
+    if (!peer.lifeline) continue;
+    peer.lifeline->Read();
+    if (!peer.lifeline->HasReason()) continue;
+    Fail(CodeOf(peer.lifeline->code()), peer.lifeline->reason());
+    return true;
+  }
+  return false;
+}
+
+// What a rank has sent before it has told that it ends is read first, unless it has to wait for operations that this
+// rank has not started, or is long on its way.
+void Engine::CheckTold() {
+  for (const auto& peer : peers_) {
+    if (!peer.told_at) continue;
+    bool has_to_wait = peer.has_header && peer.receiving == nullptr;
+    if (!peer.is_gone && !has_to_wait && Clock::now() < *peer.told_at + kPartingTime) continue;
+    FailAsTold();
+    return;
+  }
 }
 
 // What another rank sends may show that an operation has begun which this rank has not started, and without which no
@@ -772,8 +730,8 @@ void Engine::CheckEnded() {
     has_begun |= Find(rank, peer.received) == nullptr;
   }
   for (int rank = 0; rank < size_ && has_begun; ++rank) {
-    if (rank == rank_ || (!peers_[rank].is_gone && !peers_[rank].channel->IsEnding())) continue;
-    return FailWithout(rank, peers_[rank].channel->End());
+    if (rank == rank_ || (!peers_[rank].is_gone && !peers_[rank].lifeline->IsOver())) continue;
+    return FailWithout(rank);
   }
 }
 
@@ -792,11 +750,11 @@ bool Engine::Needs(int rank) const {
 void Engine::Fail(Code code, const std::string& message) {
   if (failing_.code != Code::kOk) return;
   failing_ = {code, message};
-  farewell_until_ = Clock::now() + kFarewellTime;
+  parting_until_ = Clock::now() + kPartingTime;
   for (auto& peer : peers_) {
-    if (!peer.is_gone && peer.channel) {
-      peer.farewell = (std::string(1, static_cast<char>(code)) + message).substr(0, kLongestFarewell);
-    }
+    if (!peer.channel) continue;
+    peer.lifeline->Tell(static_cast<char>(code), message);
+    peer.channel->FinishSending();
   }
 }
 
@@ -810,7 +768,10 @@ void Engine::FailAll() {
     is_running_ = false;
     requests.swap(requests_);
   }
-  for (auto& peer : peers_) peer.channel.reset();
+  for (auto& peer : peers_) {
+    peer.channel.reset();
+    peer.lifeline.reset();
+  }
   sums_.clear();
   auto running = std::move(running_);
   running_.clear();
@@ -839,7 +800,10 @@ void Engine::Sleep() {
   for (const auto& item : running_) {
     for (const auto& op : item.second) within(op->deadline);
   }
-  if (failing_.code != Code::kOk) within(farewell_until_);
+  for (const auto& peer : peers_) {
+    if (peer.told_at) within(*peer.told_at + kPartingTime);
+  }
+  if (failing_.code != Code::kOk) within(parting_until_);
   is_asleep_.store(true);
   for (auto& peer : peers_) {
     if (peer.channel && !peer.is_gone) peer.channel->PrepareToSleep(peer.is_blocked);
@@ -855,10 +819,16 @@ bool Engine::TakeEvents(int milliseconds) {
   epoll_event found[64];
   int count = epoll_wait(events_.get(), found, 64, milliseconds);
   for (int i = 0; i < count; ++i) {
-    int rank = static_cast<int>(found[i].data.u32);
-    if (rank >= size_ || !peers_[rank].channel) continue;
-    peers_[rank].channel->OnSocketEvent();
-    if (found[i].events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) peers_[rank].channel->OnEnd();
+    const int number = static_cast<int>(found[i].data.u32), rank = number < size_ ? number : number - size_ - 1;
+    if (number == size_ || !peers_[rank].channel) continue;
+    Peer& peer = peers_[rank];
+    if (number < size_) {
+      peer.channel->OnSocketEvent();
+      continue;
+    }
+    peer.lifeline->Read();
+    if (peer.lifeline->HasReason() && !peer.told_at) peer.told_at = Clock::now();
+    if (peer.lifeline->IsOver()) peer.channel->OnEnd();
   }
   return count > 0;
 }

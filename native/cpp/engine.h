@@ -6,6 +6,7 @@
 #include <list>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <unordered_map>
@@ -15,6 +16,7 @@
 #include "channel.h"
 #include "file_descriptor.h"
 #include "forked.h"
+#include "lifeline.h"
 #include "operation.h"
 
 namespace tfdist {
@@ -39,6 +41,7 @@ struct Mesh {
   int rank;
   // By rank; null for the own rank.
   std::vector<std::unique_ptr<Channel>> channels;
+  std::vector<std::unique_ptr<Lifeline>> lifelines;
   // See Plan.
   Hosts hosts;
   // Written to by other processes of this host to wake the thread.
@@ -76,6 +79,7 @@ class Engine {
  private:
   struct Peer {
     std::unique_ptr<Channel> channel;
+    std::unique_ptr<Lifeline> lifeline;
     // Messages in the order of their operations.
     std::deque<std::pair<Operation*, Outgoing*>> outgoing;
     // The fragment that is being sent.
@@ -85,7 +89,6 @@ class Engine {
     size_t left = 0, padding = 0;
     Outgoing* sending = nullptr;
     Operation* sends_for = nullptr;
-    std::string farewell;
     // The fragment that is being received.
     Operation* receives_for = nullptr;
     Incoming* receiving = nullptr;
@@ -93,8 +96,11 @@ class Engine {
     bool has_header = false;
     Header received;
     bool is_blocked = false;
+    // Its channel gives nothing more, for this reason.
     bool is_gone = false;
-    bool is_told = false;
+    std::string why;
+    // When it has told why it ends.
+    std::optional<Clock::time_point> told_at;
   };
 
   void Run();
@@ -126,11 +132,12 @@ class Engine {
   void Count(Operation* op);
   void Lose(int rank, const std::string& why);
   // Ends all operations because of a rank that has ended.
-  void FailWithout(int rank, const std::string& why);
+  void FailWithout(int rank);
+  // Ends all operations if a rank has told why it has ended. Returns whether one has.
+  bool FailAsTold();
   void CheckEnded();
+  void CheckTold();
   bool Needs(int rank) const;
-  bool ReadFarewell(Peer& peer);
-  bool FindFarewell(Peer& peer);
   bool Part(Peer& peer);
   bool CompleteFinished();
   void Fail(Code code, const std::string& message);
@@ -167,7 +174,7 @@ class Engine {
   std::vector<std::pair<Operation*, Summation*>> sums_;
   bool has_complete_ = false;
   Status failing_;
-  Clock::time_point farewell_until_;
+  Clock::time_point parting_until_;
   Clock::time_point deadlines_checked_, hosts_checked_;
   std::atomic<uint64_t> bytes_sent_{0};
   std::thread thread_;

@@ -21,6 +21,7 @@
 #include <stdexcept>
 #include <system_error>
 
+#include "lifeline.h"
 #include "shared_memory_channel.h"
 #include "tcp_channel.h"
 
@@ -28,9 +29,12 @@ namespace tfdist {
 namespace {
 
 constexpr size_t kIdBytes = 64;
-constexpr uint32_t kVersion = 1;
+constexpr uint32_t kVersion = 2;
 // A process that connects and says nothing is dropped after this time.
 constexpr auto kStrayTime = std::chrono::seconds(5);
+
+// What a connection is for. Ranks that share memory have one connection, the lifeline.
+enum class Use : uint32_t { kLifeline = 1, kStream = 2 };
 
 // The first bytes on a connection, and the answer.
 struct Greeting {
@@ -39,9 +43,10 @@ struct Greeting {
   uint32_t rank;
   uint32_t to;
   uint32_t size;
+  Use use;
   char id[kIdBytes];
 };
-static_assert(sizeof(Greeting) == 88);
+static_assert(sizeof(Greeting) == 92);
 
 [[noreturn]] void Raise(const std::string& what) { throw std::system_error(errno, std::generic_category(), what); }
 
@@ -173,13 +178,14 @@ std::vector<FileDescriptor> ReceiveFiles(int socket, Clock::time_point until) {
   return files;
 }
 
-Greeting Greet(int rank, int to, int size, const std::string& id) {
+Greeting Greet(int rank, int to, int size, Use use, const std::string& id) {
   Greeting greeting{};
   std::memcpy(greeting.magic, "tfdist1", 8);
   greeting.version = kVersion;
   greeting.rank = static_cast<uint32_t>(rank);
   greeting.to = static_cast<uint32_t>(to);
   greeting.size = static_cast<uint32_t>(size);
+  greeting.use = use;
   std::memcpy(greeting.id, id.data(), std::min(id.size(), kIdBytes));
   return greeting;
 }
@@ -282,6 +288,7 @@ Mesh Listener::Connect(int rank, const std::vector<Address>& addresses, double t
   Mesh mesh;
   mesh.rank = rank;
   mesh.channels.resize(addresses.size());
+  mesh.lifelines.resize(addresses.size());
   mesh.hosts = HostsOf(addresses);
   mesh.wake = Checked(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), "eventfd");
   auto is_local = [&](int peer) {
@@ -301,31 +308,45 @@ Mesh Listener::Connect(int rank, const std::vector<Address>& addresses, double t
     text << ' ' << what << " within " << timeout_seconds << " s";
     throw std::runtime_error(text.str());
   };
+  auto add = [&mesh](int peer, Use use, bool is_tcp, FileDescriptor socket) {
+    if (use == Use::kStream) {
+      mesh.channels[static_cast<size_t>(peer)] = std::make_unique<TcpChannel>(std::move(socket));
+    } else {
+      if (is_tcp) AskWhenIdle(socket.get());
+      mesh.lifelines[static_cast<size_t>(peer)] = std::make_unique<Lifeline>(std::move(socket));
+    }
+  };
   // Each rank connects to the lower ones. All greetings are sent before any answer is awaited.
-  std::vector<FileDescriptor> sockets(addresses.size());
+  struct Connection {
+    int peer;
+    Use use;
+    FileDescriptor socket;
+  };
+  std::vector<Connection> connections;
   for (int peer = 0; peer < rank; ++peer) {
     const Address& other = addresses[static_cast<size_t>(peer)];
     bool local = is_local(peer);
-    auto socket = ConnectTo(local ? Abstract(other.local) : Resolve(other.host, other.port), !local, until);
-    Greeting own = Greet(rank, peer, size, id_);
-    if (!socket || !SendAll(socket.get(), &own, sizeof own, until)) missing({peer}, "to be reached");
-    sockets[static_cast<size_t>(peer)] = std::move(socket);
+    for (Use use : {Use::kLifeline, Use::kStream}) {
+      if (local && use == Use::kStream) continue;
+      auto socket = ConnectTo(local ? Abstract(other.local) : Resolve(other.host, other.port), !local, until);
+      Greeting own = Greet(rank, peer, size, use, id_);
+      if (!socket || !SendAll(socket.get(), &own, sizeof own, until)) missing({peer}, "to be reached");
+      connections.push_back({peer, use, std::move(socket)});
+    }
   }
-  for (int peer = 0; peer < rank; ++peer) {
-    auto& socket = sockets[static_cast<size_t>(peer)];
-    Greeting answer, own = Greet(peer, rank, size, id_);
+  for (auto& [peer, use, socket] : connections) {
+    Greeting answer, own = Greet(peer, rank, size, use, id_);
     if (!ReceiveAll(socket.get(), &answer, sizeof answer, until) || !IsFrom(answer, peer, own)) {
       missing({peer}, "to answer");
     }
-    if (!is_local(peer)) {
-      mesh.channels[static_cast<size_t>(peer)] = std::make_unique<TcpChannel>(std::move(socket));
-      continue;
+    if (is_local(peer)) {
+      auto files = ReceiveFiles(socket.get(), until);
+      int wake = mesh.wake.get();
+      if (files.size() != 2 || !SendFiles(socket.get(), &wake, 1)) missing({peer}, "to share memory");
+      mesh.channels[static_cast<size_t>(peer)] =
+          std::make_unique<SharedMemoryChannel>(std::move(files[0]), false, std::move(files[1]));
     }
-    auto files = ReceiveFiles(socket.get(), until);
-    int wake = mesh.wake.get();
-    if (files.size() != 2 || !SendFiles(socket.get(), &wake, 1)) missing({peer}, "to share memory");
-    mesh.channels[static_cast<size_t>(peer)] =
-        std::make_unique<SharedMemoryChannel>(std::move(socket), std::move(files[0]), false, std::move(files[1]));
+    add(peer, use, !is_local(peer), std::move(socket));
   }
   // Then the higher ones connect. A connection whose greeting is not of this run is dropped.
   struct Stranger {
@@ -336,7 +357,8 @@ Mesh Listener::Connect(int rank, const std::vector<Address>& addresses, double t
     size_t received = 0;
   };
   std::vector<Stranger> strangers;
-  int awaited = size - 1 - rank;
+  int awaited = 0;
+  for (int peer = rank + 1; peer < size; ++peer) awaited += is_local(peer) ? 1 : 2;
   while (awaited) {
     std::vector<pollfd> items{{tcp_.get(), POLLIN, 0}, {local_.get(), POLLIN, 0}};
     for (auto& stranger : strangers) items.push_back({stranger.socket.get(), POLLIN, 0});
@@ -344,7 +366,8 @@ Mesh Listener::Connect(int rank, const std::vector<Address>& addresses, double t
     if (left <= 0) {
       std::vector<int> ranks;
       for (int peer = rank + 1; peer < size; ++peer) {
-        if (!mesh.channels[static_cast<size_t>(peer)]) ranks.push_back(peer);
+        auto i = static_cast<size_t>(peer);
+        if (!mesh.channels[i] || !mesh.lifelines[i]) ranks.push_back(peer);
       }
       missing(ranks, "to connect");
     }
@@ -365,26 +388,27 @@ Mesh Listener::Connect(int rank, const std::vector<Address>& addresses, double t
         continue;
       }
       int peer = static_cast<int>(stranger.greeting.rank);
-      Greeting expected = Greet(peer, rank, size, id_);
+      Use use = stranger.greeting.use == Use::kStream ? Use::kStream : Use::kLifeline;
+      Greeting expected = Greet(peer, rank, size, use, id_);
       bool is_right = peer > rank && peer < size && IsFrom(stranger.greeting, peer, expected) &&
-                      stranger.is_local == is_local(peer) && !mesh.channels[static_cast<size_t>(peer)];
+                      stranger.is_local == is_local(peer) && !(stranger.is_local && use == Use::kStream) &&
+                      !(use == Use::kStream ? bool(mesh.channels[static_cast<size_t>(peer)])
+                                            : bool(mesh.lifelines[static_cast<size_t>(peer)]));
       Stranger known = std::move(stranger);
       strangers.erase(strangers.begin() + static_cast<ptrdiff_t>(i));
-      Greeting answer = Greet(rank, peer, size, id_);
+      Greeting answer = Greet(rank, peer, size, use, id_);
       if (!is_right || !SendAll(known.socket.get(), &answer, sizeof answer, until)) continue;
-      auto& channel = mesh.channels[static_cast<size_t>(peer)];
-      if (!known.is_local) {
-        channel = std::make_unique<TcpChannel>(std::move(known.socket));
-      } else {
+      if (known.is_local) {
         FileDescriptor memory = Checked(memfd_create("tfdist", MFD_CLOEXEC), "shared memory");
         if (ftruncate(memory.get(), static_cast<off_t>(SharedMemorySize()))) Raise("shared memory");
         int files[2] = {memory.get(), mesh.wake.get()};
         std::vector<FileDescriptor> wake;
         if (SendFiles(known.socket.get(), files, 2)) wake = ReceiveFiles(known.socket.get(), until);
         if (wake.size() != 1) missing({peer}, "to share memory");
-        channel = std::make_unique<SharedMemoryChannel>(std::move(known.socket), std::move(memory), true,
-                                                        std::move(wake[0]));
+        mesh.channels[static_cast<size_t>(peer)] =
+            std::make_unique<SharedMemoryChannel>(std::move(memory), true, std::move(wake[0]));
       }
+      add(peer, use, !known.is_local, std::move(known.socket));
       --awaited;
     }
     for (int listener : {tcp_.get(), local_.get()}) {

@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <sys/mman.h>
-#include <sys/socket.h>
 
 #include <algorithm>
 #include <cstring>
@@ -21,9 +20,8 @@ constexpr size_t kPublished = 64 << 10;
 
 size_t SharedMemorySize() { return 2 * (sizeof(Ring) + kRing); }
 
-SharedMemoryChannel::SharedMemoryChannel(FileDescriptor socket, FileDescriptor memory, bool is_first,
-                                         FileDescriptor wake_peer)
-    : socket_(std::move(socket)), wake_peer_(std::move(wake_peer)) {
+SharedMemoryChannel::SharedMemoryChannel(FileDescriptor memory, bool is_first, FileDescriptor wake_peer)
+    : wake_peer_(std::move(wake_peer)) {
   void* mapped = mmap(nullptr, SharedMemorySize(), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, memory.get(), 0);
   if (mapped == MAP_FAILED) throw std::system_error(errno, std::generic_category(), "shared memory");
   mapped_ = static_cast<char*>(mapped);
@@ -35,11 +33,8 @@ SharedMemoryChannel::SharedMemoryChannel(FileDescriptor socket, FileDescriptor m
   in_data_ = data + (is_first ? kRing : 0);
 }
 
-SharedMemoryChannel::~SharedMemoryChannel() {
-  // Tells the other end even if another process has the socket too. What was written stays in the memory.
-  shutdown(socket_.get(), SHUT_RDWR);
-  munmap(mapped_, SharedMemorySize());
-}
+// What was written stays in the memory of the other process.
+SharedMemoryChannel::~SharedMemoryChannel() { munmap(mapped_, SharedMemorySize()); }
 
 void SharedMemoryChannel::Wake(std::atomic<uint32_t>& sleeps) {
   // The fence orders what was published before the look at the flag; PrepareToSleep has its counterpart.
@@ -133,14 +128,6 @@ void SharedMemoryChannel::PrepareToSleep(bool is_blocked) {
 void SharedMemoryChannel::WakeUp() {
   in_->reader_sleeps.store(0, std::memory_order_relaxed);
   out_->writer_sleeps.store(0, std::memory_order_relaxed);
-}
-
-void SharedMemoryChannel::FinishSending() { shutdown(socket_.get(), SHUT_WR); }
-
-void SharedMemoryChannel::OnSocketEvent() {
-  char byte;
-  ssize_t result = recv(socket_.get(), &byte, 1, MSG_DONTWAIT);
-  if (result == 0 || (result < 0 && errno != EAGAIN && errno != EINTR)) is_lost_ = true;
 }
 
 }  // namespace tfdist

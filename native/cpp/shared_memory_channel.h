@@ -6,7 +6,6 @@
 
 #include "channel.h"
 #include "file_descriptor.h"
-#include "forked.h"
 
 namespace tfdist {
 
@@ -25,11 +24,10 @@ size_t SharedMemorySize();
 class SharedMemoryChannel : public Channel {
  public:
   // Args:
-  //   socket: a connected socket between the two processes; it only shows that the other process is alive.
   //   memory: a file of SharedMemorySize() bytes, of zeros at first.
   //   is_first: whether this end writes to the first ring.
   //   wake_peer: an eventfd that wakes the thread of the other end.
-  SharedMemoryChannel(FileDescriptor socket, FileDescriptor memory, bool is_first, FileDescriptor wake_peer);
+  SharedMemoryChannel(FileDescriptor memory, bool is_first, FileDescriptor wake_peer);
   ~SharedMemoryChannel() override;
 
   size_t Send(const iovec* parts, int count) override;
@@ -39,19 +37,13 @@ class SharedMemoryChannel : public Channel {
   bool HasNews(bool is_blocked) override;
   void PrepareToSleep(bool is_blocked) override;
   void WakeUp() override;
-  int Socket() const override { return socket_.get(); }
-  void OnSocketEvent() override;
-  // OnSocketEvent finds out.
-  void OnEnd() override {}
-  bool IsEnding() const override { return is_lost_; }
-  void FinishSending() override;
+  void OnEnd() override { is_lost_ = true; }
   std::string Name() const override { return "shared memory"; }
   std::string End() const override { return "its process ended"; }
 
  private:
   void Wake(std::atomic<uint32_t>& sleeps);
 
-  SocketOfProcess socket_;
   FileDescriptor wake_peer_;
   char* mapped_;
   Ring *out_, *in_;

@@ -10,6 +10,9 @@
 
 namespace tfdist {
 
+// Ends a connection if the other host does not answer for 60 s although nothing is on the way to it.
+void AskWhenIdle(int socket);
+
 class TcpChannel : public Channel {
  public:
   // socket: a connected socket, after its handshake.
@@ -26,8 +29,6 @@ class TcpChannel : public Channel {
   void WakeUp() override {}
   int Socket() const override { return socket_.get(); }
   void OnSocketEvent() override { is_readable_ = is_writable_ = true; }
-  void OnEnd() override { is_ending_ = true; }
-  bool IsEnding() const override { return is_ending_; }
   void CheckHost() override;
   void FinishSending() override;
   std::string Name() const override { return "tcp"; }
@@ -41,7 +42,6 @@ class TcpChannel : public Channel {
   size_t begin_ = 0, end_ = 0;
   // Events of the socket are edge-triggered: it is ready until a call says that it is not.
   bool is_readable_ = true, is_writable_ = true;
-  bool is_ending_ = false;
   // Since then, the other host has always had bytes to acknowledge.
   std::chrono::steady_clock::time_point unacknowledged_since_ = std::chrono::steady_clock::now();
 };

@@ -273,9 +273,11 @@ Status SumAlways(Engine& engine, uint64_t seed) {
   std::mt19937_64 random(seed);
   for (uint64_t number = 11;; ++number) {
     auto job = std::make_shared<Job>();
-    // All that a rank sends is in the buffers of the connections: nobody learns of its end by sending to it. Small arrays
-    // are sent whole to every rank: if they have arrived, nothing more is expected of the one that is killed.
-    const size_t most = random() % 2 ? 1 << 11 : 1 << 17;
+    // Large arrays fill the channels. Of smaller ones all that a rank sends is in the channels: nobody learns of its end
+    // by sending to it. The smallest are sent whole to every rank: if they have arrived, nothing more is expected of the
+    // one that is killed.
+    const size_t sizes[] = {1 << 11, 1 << 11, 1 << 17, 1 << 23};
+    const size_t most = sizes[random() % 4];
     job->drawn = {Kind::kAllReduce, DType::kFloat32, 1 + random() % most, 0, 0, false};
     job->number = number;
     Waiter waiter;

@@ -7,6 +7,7 @@ seconds after the end of rank 1 it knew, and the message. The other ranks are ki
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
 import resource
 import signal
@@ -22,6 +23,7 @@ LIBRARY.tfdist_listen.restype = ctypes.c_void_p
 LIBRARY.tfdist_connect.restype = ctypes.c_int64
 LIBRARY.tfdist_start.restype = ctypes.c_int64
 TEXT = 4096
+CHILDREN: list[int] = []
 ALL_REDUCE, SEND, RECEIVE = 1, 5, 6
 ABORTED = 10
 M_ARENA_MAX = -8
@@ -34,7 +36,7 @@ ELEMENTS = 100_000
 FEW = 100
 # Arrays whose parts take 10 MiB.
 MANY = 8_000_000
-# A message that takes all of a ring of shared memory but for 128 bytes: a farewell of more bytes is cut off.
+# A message that takes all of a ring of shared memory but for 128 bytes.
 RING = (512 << 10) - 64 - 128
 
 
@@ -101,28 +103,28 @@ def fork(body: Callable[[], None]) -> int:
 # Ranks 0 and 1 have started a sum, and rank 2 has not.
 
 
-def waits(rank: Rank) -> None:
-    rank.wait(rank.start(ALL_REDUCE, ELEMENTS))
+def waits(rank: Rank, *, elements: int = ELEMENTS) -> None:
+    rank.wait(rank.start(ALL_REDUCE, elements))
 
 
-def is_killed(rank: Rank) -> None:
-    rank.start(ALL_REDUCE, ELEMENTS)
+def is_killed(rank: Rank, *, elements: int = ELEMENTS) -> None:
+    rank.start(ALL_REDUCE, elements)
     rank.sleep_until(ENDS_AT)
     die()
 
 
-def aborts(rank: Rank) -> None:
-    rank.start(ALL_REDUCE, ELEMENTS)
+def aborts(rank: Rank, *, elements: int) -> None:
+    rank.start(ALL_REDUCE, elements)
     rank.sleep_until(ENDS_AT)
     rank.abort(b"the step of rank 1 failed")
 
 
-def gives_up(rank: Rank) -> None:
-    rank.wait(rank.start(ALL_REDUCE, ELEMENTS, seconds=ENDS_AT))
+def gives_up(rank: Rank, *, elements: int) -> None:
+    rank.wait(rank.start(ALL_REDUCE, elements, seconds=ENDS_AT))
 
 
-def closes(rank: Rank) -> None:
-    rank.start(ALL_REDUCE, ELEMENTS)
+def closes(rank: Rank, *, elements: int) -> None:
+    rank.start(ALL_REDUCE, elements)
     rank.sleep_until(ENDS_AT)
     rank.close()
 
@@ -130,20 +132,46 @@ def closes(rank: Rank) -> None:
 def straggles(_: Rank) -> None: ...
 
 
-def waits_for_few(rank: Rank) -> None:
-    rank.wait(rank.start(ALL_REDUCE, FEW))
-
-
-def is_killed_after_few(rank: Rank) -> None:
-    rank.start(ALL_REDUCE, FEW)
-    rank.sleep_until(ENDS_AT)
-    die()
-
-
 def is_killed_before_rank_2_has_few(rank: Rank) -> None:
-    """In front of the array is what rank 2 has not asked for, more than the memory takes."""
+    """In front of the array is what rank 2 has not asked for, more than the channel takes."""
     rank.start(SEND, MANY, peer=2, tag=1)
-    is_killed_after_few(rank)
+    is_killed(rank, elements=FEW)
+
+
+# Rank 1 is killed while rank 0 is stopped. Rank 2 knows it at once, and has ended too when rank 0 goes on.
+
+
+def is_stopped(rank: Rank) -> None:
+    rank.sleep_until(ENDS_AT / 2)
+    os.kill(os.getpid(), signal.SIGSTOP)
+    waits(rank, elements=MANY)
+
+
+def lets_rank_0_go_on(rank: Rank) -> None:
+    """The first process that was forked is rank 0."""
+    waits(rank, elements=MANY)
+    rank.close()
+    rank.sleep_until(4 * ENDS_AT)
+    os.kill(CHILDREN[0], signal.SIGCONT)
+
+
+# Rank 1 has left, and needs nothing more; the others send to each other.
+
+
+def sums_and_leaves(rank: Rank) -> None:
+    rank.result(rank.start(ALL_REDUCE, FEW))
+    rank.close()
+
+
+def sums_and_receives(rank: Rank) -> None:
+    rank.result(rank.start(ALL_REDUCE, FEW))
+    rank.sleep_until(ENDS_AT)
+    rank.wait(rank.start(RECEIVE, MANY, peer=2, tag=1))
+
+
+def sums_and_sends(rank: Rank) -> None:
+    rank.result(rank.start(ALL_REDUCE, FEW))
+    rank.result(rank.start(SEND, MANY, peer=0, tag=1))
 
 
 # A process that rank 1 has forked lives on.
@@ -201,7 +229,7 @@ def waits_and_sums_again(rank: Rank) -> None:
     rank.result(rank.start(ALL_REDUCE, FEW))
 
 
-# The farewell of rank 1 is cut off, since the memory is full and rank 0 does not read it before rank 1 has ended.
+# Rank 1 aborts while its channel is full.
 
 
 def aborts_with_a_full_ring(rank: Rank) -> None:
@@ -212,9 +240,7 @@ def aborts_with_a_full_ring(rank: Rank) -> None:
 
 def reads_late(rank: Rank) -> None:
     rank.sleep_until(3 * ENDS_AT)
-    second = rank.start(RECEIVE, 100, peer=1, tag=2)
-    rank.start(RECEIVE, RING // 4, peer=1, tag=1)
-    rank.wait(second)
+    rank.wait(rank.start(RECEIVE, 100, peer=1, tag=2))
 
 
 # Ranks 1 and 2 start two sums in different order, so that rank 0 has to keep summands of both, without memory for them.
@@ -233,19 +259,29 @@ def starts_one_sum(rank: Rank) -> None:
     rank.wait(rank.start(ALL_REDUCE, MANY, tag=rank.rank))
 
 
+def while_one_straggles(waiting: Callable[..., None], ending: Callable[..., None], elements: int) -> list[Any]:
+    return [functools.partial(waiting, elements=elements), functools.partial(ending, elements=elements), straggles]
+
+
 CASES: dict[str, list[Callable[[Rank], None]]] = {
-    "killed": [waits, is_killed, straggles],
-    "killed with few": [waits_for_few, is_killed_after_few, straggles],
-    "killed with few on the way": [waits_for_few, is_killed_before_rank_2_has_few, straggles],
-    "aborts": [waits, aborts, straggles],
-    "gives up": [waits, gives_up, straggles],
-    "closes": [waits, closes, straggles],
+    "killed": while_one_straggles(waits, is_killed, ELEMENTS),
+    "killed with few": while_one_straggles(waits, is_killed, FEW),
+    "killed with many": while_one_straggles(waits, is_killed, MANY),
+    "killed with few on the way": [functools.partial(waits, elements=FEW), is_killed_before_rank_2_has_few, straggles],
+    "killed while one is stopped": [is_stopped, functools.partial(is_killed, elements=MANY), lets_rank_0_go_on],
+    "aborts": while_one_straggles(waits, aborts, ELEMENTS),
+    "aborts with many": while_one_straggles(waits, aborts, MANY),
+    "gives up": while_one_straggles(waits, gives_up, ELEMENTS),
+    "gives up with many": while_one_straggles(waits, gives_up, MANY),
+    "closes": while_one_straggles(waits, closes, ELEMENTS),
+    "closes with many": while_one_straggles(waits, closes, MANY),
+    "leaves": [sums_and_receives, sums_and_leaves, sums_and_sends],
     "killed after a fork": [waits, is_killed_after_fork],
     "closed after a fork": [waits_later, closes_after_fork],
     "closed with copies": [waits_later, closes_with_copies],
     "used in a fork": [uses_in_a_fork, waits_and_sums_again],
     "without memory": [has_no_memory, starts_one_sum, starts_one_sum],
-    "cut off": [reads_late, aborts_with_a_full_ring],
+    "aborts with a full channel": [reads_late, aborts_with_a_full_ring],
 }
 
 
@@ -268,7 +304,6 @@ def main() -> None:
     ctypes.CDLL(None).mallopt(M_ARENA_MAX, 1)
     channel, case = sys.argv[2:]
     listeners, addresses = listen(channel == "shared memory", len(CASES[case]))
-    children = []
     for rank, body in enumerate(CASES[case]):
 
         def run(rank: int = rank, body: Callable[[Rank], None] = body) -> None:
@@ -277,8 +312,8 @@ def main() -> None:
             if rank:
                 time.sleep(2 * SECONDS)
 
-        children.append(fork(run))
-    os.waitpid(children[0], 0)
+        CHILDREN.append(fork(run))
+    os.waitpid(CHILDREN[0], 0)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     os.killpg(0, signal.SIGTERM)
 

@@ -1,4 +1,4 @@
-"""The end of a rank is known at once: behind bytes that wait for a third rank, with forked processes, and cut off."""
+"""The end of a rank is known at once: behind bytes that wait for a third rank, and with forked processes."""
 
 from __future__ import annotations
 
@@ -45,22 +45,17 @@ def lost(channel: str) -> str:
 
 
 @on_channels
-def test_a_killed_rank_is_named_although_its_summands_wait_for_another_rank(tmp_path, channel):
-    found = seen(tmp_path, channel, "killed")
+@pytest.mark.parametrize("case", ["killed", "killed with many"])
+def test_a_killed_rank_is_named_although_its_summands_wait_for_another_rank(tmp_path, channel, case):
+    found = seen(tmp_path, channel, case)
     assert found.code == UNAVAILABLE
     assert lost(channel) in found.message
     assert found.seconds < SECONDS
 
 
-# A TCP connection whose buffers are full does not tell its end before its bytes are read.
-@pytest.mark.parametrize(
-    ("channel", "case"),
-    [
-        ("shared memory", "killed with few"),
-        ("tcp", "killed with few"),
-        ("shared memory", "killed with few on the way"),
-    ],
-)
+# In the second case the channel to the other rank is full, so that the array cannot be sent.
+@on_channels
+@pytest.mark.parametrize("case", ["killed with few", "killed with few on the way"])
 def test_a_killed_rank_is_named_although_all_that_it_owes_has_come_and_another_rank_has_not_started(
     tmp_path, channel, case
 ):
@@ -71,6 +66,21 @@ def test_a_killed_rank_is_named_although_all_that_it_owes_has_come_and_another_r
 
 
 @on_channels
+def test_the_rank_that_was_killed_first_is_named_by_one_that_was_stopped_until_another_had_ended_too(tmp_path, channel):
+    found = seen(tmp_path, channel, "killed while one is stopped")
+    assert found.code == UNAVAILABLE
+    assert lost(channel) in found.message
+
+
+@on_channels
+def test_nobody_is_named_if_a_rank_has_left_that_is_not_needed(tmp_path, channel):
+    found = seen(tmp_path, channel, "leaves")
+    assert (found.code, found.message) == (0, "")
+
+
+# With many elements the channel is full in the middle of a fragment.
+@on_channels
+@pytest.mark.parametrize("many", ["", " with many"])
 @pytest.mark.parametrize(
     ("case", "code", "message"),
     [
@@ -80,9 +90,9 @@ def test_a_killed_rank_is_named_although_all_that_it_owes_has_come_and_another_r
     ],
 )
 def test_a_failure_is_told_although_the_summands_before_it_wait_for_another_rank(
-    tmp_path, channel, case, code, message
+    tmp_path, channel, case, many, code, message
 ):
-    found = seen(tmp_path, channel, case)
+    found = seen(tmp_path, channel, case + many)
     assert found.code == code
     assert message in found.message
     assert found.seconds < SECONDS
@@ -105,11 +115,10 @@ def test_a_forked_process_cannot_use_the_connections_and_its_parent_still_can(tm
     assert re.findall(r"^rank (\d): 0 ", found.text, re.MULTILINE) in (["0", "1"], ["1", "0"])
 
 
-def test_a_rank_whose_farewell_is_cut_off_is_named(tmp_path):
-    found = seen(tmp_path, "shared memory", "cut off")
-    assert found.code == UNAVAILABLE
-    assert "lost rank 1: " in found.message
-    assert found.seconds < SECONDS
+@on_channels
+def test_a_failure_is_told_although_the_channel_is_full(tmp_path, channel):
+    found = seen(tmp_path, channel, "aborts with a full channel")
+    assert (found.code, found.message) == (ABORTED, "m" * 500)
 
 
 def test_a_rank_without_memory_fails_its_operations_on_all_ranks_and_lives_on(tmp_path):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import socket
 import struct
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 
 import numpy as np
 import pytest
@@ -15,7 +17,8 @@ from tests.native.ranks import ALL_REDUCE, SECONDS, native_library, start, wait
 from tfdist.allreduce.native.communicator import Communicator, Listener
 
 RUN_ID = "r" * 64
-MAGIC, FAREWELL, FLOAT32, TAG = 0x74666431, 0xFF, 1, 9
+MAGIC, FLOAT32, TAG = 0x74666431, 1, 9
+LIFELINE, STREAM = 1, 2
 INVALID_ARGUMENT, UNAVAILABLE, DATA_LOSS = 3, 14, 15
 ELEMENTS = 10_000
 # Rank 0 of two ranks sums the first half.
@@ -28,33 +31,49 @@ def _library() -> Iterator[None]:
         yield
 
 
+@dataclasses.dataclass(frozen=True)
+class Ranks:
+    """Rank 0, and the connections of a rank 1 that sends what a test wants."""
+
+    communicator: Communicator
+    lifeline: socket.socket
+    stream: socket.socket
+
+
 @pytest.fixture
-def ranks() -> Iterator[tuple[Communicator, socket.socket]]:
-    """Rank 0, and the connection of a rank 1 that sends what a test wants."""
+def ranks() -> Iterator[Ranks]:
     listener = Listener("127.0.0.1", shares_memory=False, run_id=RUN_ID)
     addresses = [f"rank_0 127.0.0.1 {listener.port} - -", "rank_1 127.0.0.1 1 - -"]
-    with ThreadPoolExecutor(1) as thread, socket.create_connection(("127.0.0.1", listener.port), SECONDS) as peer:
-        connecting = thread.submit(listener.connect, 0, addresses, timeout_seconds=SECONDS)
-        peer.sendall(struct.pack("=8sIIII64s", b"tfdist1\0", 1, 1, 0, 2, RUN_ID.encode()))
-        assert len(peer.recv(88, socket.MSG_WAITALL)) == 88
+    with ExitStack() as stack:
+        connecting = stack.enter_context(ThreadPoolExecutor(1)).submit(
+            listener.connect, 0, addresses, timeout_seconds=SECONDS
+        )
+        connections = []
+        for use in (LIFELINE, STREAM):
+            peer = stack.enter_context(socket.create_connection(("127.0.0.1", listener.port), SECONDS))
+            peer.sendall(struct.pack("=8sIIIII64s", b"tfdist1\0", 2, 1, 0, 2, use, RUN_ID.encode()))
+            assert len(peer.recv(92, socket.MSG_WAITALL)) == 92
+            connections.append(peer)
         communicator = connecting.result()
-        yield communicator, peer
+        yield Ranks(communicator, *connections)
         communicator.close()
 
 
-def fragment(offset: int, size: int, *, kind: int = ALL_REDUCE) -> bytes:
-    header = struct.pack("=IBBHiIQQQQ", MAGIC, kind, 0, 0, FLOAT32, 0, ELEMENTS, TAG, offset, size)
+def fragment(offset: int, size: int, *, phase: int = 0) -> bytes:
+    header = struct.pack("=IBBHiIQQQQ", MAGIC, ALL_REDUCE, phase, 0, FLOAT32, 0, ELEMENTS, TAG, offset, size)
     return header.ljust(64, b"\0") + bytes(size + -size % 64)
 
 
-def sum_with(communicator: Communicator, peer: socket.socket, sent: bytes, *, ends: bool = False) -> tuple[int, str]:
-    """Returns the code and the message of a sum whose summands of rank 1 are these bytes."""
+def sum_with(ranks: Ranks, sent: bytes = b"", *, told: bytes | None = None) -> tuple[int, str]:
+    """Returns the code and the message of a sum for which rank 1 sends these bytes, or ends and tells these."""
     values, out = np.ones(ELEMENTS, np.float32), np.empty(ELEMENTS, np.float32)
     began = time.monotonic()
-    number = start(communicator, values, out, kind=ALL_REDUCE, tag=TAG, seconds=SECONDS / 2)
-    peer.sendall(sent)
-    if ends:
-        peer.shutdown(socket.SHUT_WR)
+    number = start(ranks.communicator, values, out, kind=ALL_REDUCE, tag=TAG, seconds=SECONDS / 2)
+    ranks.stream.sendall(sent)
+    if told is not None:
+        ranks.lifeline.sendall(told)
+        ranks.lifeline.shutdown(socket.SHUT_WR)
+        ranks.stream.shutdown(socket.SHUT_WR)
     found = wait(number)
     assert time.monotonic() - began < SECONDS / 4
     return found
@@ -72,14 +91,28 @@ def sum_with(communicator: Communicator, peer: socket.socket, sent: bytes, *, en
     ],
 )
 def test_a_fragment_that_nobody_expects_is_refused(ranks, sent):
-    code, message = sum_with(*ranks, sent)
+    code, message = sum_with(ranks, sent)
     assert code == UNAVAILABLE
     assert message == "lost rank 1: it sent a fragment that nobody expects"
 
 
-@pytest.mark.parametrize("sent", [fragment(0, 500, kind=FAREWELL)[:300], fragment(0, 0, kind=FAREWELL)])
-def test_a_rank_whose_farewell_is_cut_off_or_empty_is_named(ranks, sent):
-    code, message = sum_with(*ranks, sent, ends=True)
+def reason(code: int, text: bytes) -> bytes:
+    return bytes([code]) + len(text).to_bytes(2, "little") + text
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        pytest.param(b"", id="nothing"),
+        pytest.param(reason(3, b"m" * 500)[:300], id="cut off"),
+        pytest.param(reason(3, b"m" * 500)[:2], id="cut off in its length"),
+        pytest.param(reason(3, b""), id="empty"),
+        pytest.param(reason(3, b"m" * 1001), id="too long"),
+        pytest.param(reason(3, b"m" * 65_535), id="much too long"),
+    ],
+)
+def test_a_rank_whose_reason_is_missing_cut_off_or_too_long_is_named(ranks, told):
+    code, message = sum_with(ranks, told=told)
     assert code == UNAVAILABLE
     assert message == "lost rank 1: its connection ended"
 
@@ -88,7 +121,29 @@ def test_a_rank_whose_farewell_is_cut_off_or_empty_is_named(ranks, sent):
     ("code", "expected"),
     [(0, UNAVAILABLE), (17, UNAVAILABLE), (255, UNAVAILABLE), (3, INVALID_ARGUMENT), (15, DATA_LOSS)],
 )
-def test_a_farewell_is_an_error_whatever_its_code(ranks, code, expected):
-    text = bytes([code]) + b"the reason"
-    sent = fragment(0, len(text), kind=FAREWELL)[:64] + text.ljust(64, b"\0")
-    assert sum_with(*ranks, sent) == (expected, "the reason")
+def test_a_reason_is_an_error_whatever_its_code(ranks, code, expected):
+    assert sum_with(ranks, told=reason(code, b"the reason")) == (expected, "the reason")
+
+
+def test_a_reason_of_the_longest_size_arrives_whole_also_if_more_follows(ranks):
+    assert sum_with(ranks, told=reason(15, b"m" * 1000) + b"surplus") == (DATA_LOSS, "m" * 1000)
+
+
+def test_a_reason_counts_while_the_stream_is_open(ranks):
+    values, out = np.ones(ELEMENTS, np.float32), np.empty(ELEMENTS, np.float32)
+    number = start(ranks.communicator, values, out, kind=ALL_REDUCE, tag=TAG, seconds=SECONDS / 2)
+    ranks.lifeline.sendall(reason(15, b"the reason"))
+    assert wait(number) == (DATA_LOSS, "the reason")
+
+
+def test_what_was_sent_before_the_reason_counts_although_it_arrives_later(ranks):
+    values, out = np.ones(ELEMENTS, np.float32), np.empty(ELEMENTS, np.float32)
+    first = start(ranks.communicator, values, out, kind=ALL_REDUCE, tag=TAG, seconds=SECONDS / 2)
+    ranks.lifeline.sendall(reason(15, b"the reason"))
+    time.sleep(0.05)
+    # The summands of rank 1, which are zeros, and then its sums.
+    ranks.stream.sendall(fragment(0, BYTES) + fragment(0, BYTES, phase=1))
+    ranks.stream.shutdown(socket.SHUT_WR)
+    assert wait(first) == (0, "")
+    second = start(ranks.communicator, values, out, kind=ALL_REDUCE, tag=TAG + 1, seconds=SECONDS / 2)
+    assert wait(second) == (DATA_LOSS, "the reason")

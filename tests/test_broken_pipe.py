@@ -62,7 +62,7 @@ def test_help_of_launch_that_nobody_reads_ends_quietly(arguments):
     assert run_with_reader(["-m", *arguments], False, unbuffered=False) == (141, "")
 
 
-@pytest.mark.parametrize("both", [False, True])
+@pytest.mark.parametrize("both", [False, pytest.param(True, marks=pytest.mark.full)])
 def test_a_training_whose_output_is_cut_off_ends_quietly(both, tmp_path):
     arguments = ["-m", "tfdist", *TRAIN, f"--model_dir={tmp_path}"]
     code, err = run_with_reader(arguments, True, unbuffered=False, both=both)

@@ -34,7 +34,7 @@ def troubles(found: Found) -> set[Trouble]:
     return {trouble for trouble, _ in found.troubles}
 
 
-@pytest.mark.parametrize(("level", "faults"), [("writer", 36), ("launcher", 10)])
+@pytest.mark.parametrize(("level", "faults"), [pytest.param("writer", 36, marks=pytest.mark.full), ("launcher", 10)])
 def test_a_small_number_of_faults_ends_well(level, faults, tmp_path):
     output, folder = tmp_path / "faults.jsonl", tmp_path / "folder"
     options = ["--level", level, "--faults", str(faults), "--seed", "3", "--output", str(output)]

@@ -178,8 +178,11 @@ def test_weights_that_are_set_between_single_batches_stay(strategy: Any) -> None
 
 @pytest.mark.parametrize(
     "options",
-    [{"outer": "nesterov"}, {"outer": BlockMomentum()}, {"outer": "nesterov", "overlap": True}],
-    ids=["nesterov", "block momentum", "overlap"],
+    [
+        pytest.param({"outer": "nesterov"}, id="nesterov", marks=pytest.mark.full),
+        pytest.param({"outer": BlockMomentum()}, id="block momentum", marks=pytest.mark.full),
+        pytest.param({"outer": "nesterov", "overlap": True}, id="overlap"),
+    ],
 )
 def test_meetings_leave_a_frozen_layer_alone(strategy: Any, options: dict[str, Any]) -> None:
     # A meeting after two steps, and six steps in an epoch.

@@ -23,6 +23,7 @@ def test_memory_grows_and_is_set_before_tensorflow_starts(kind, program) -> None
         assert found["megabytes"][0] < 1024
 
 
+@pytest.mark.parametrize("kind", KINDS_IN_FULL, indirect=True)
 def test_two_parts_of_one_device_train_as_one_device(kind, program, one_device: Path) -> None:
     found = program("one_device_in_parts", kind, str(one_device))
     assert found["replicas"] == 2
@@ -39,6 +40,7 @@ def test_nccl_on_two_devices_trains_as_one_device(kind, program, one_device: Pat
     assert max(found["errors"].values()) <= BOUND, found["errors"]
 
 
+@pytest.mark.parametrize("kind", KINDS_IN_FULL, indirect=True)
 def test_distributed_optimizer_lowers_the_loss_with_and_without_compression(kind, program) -> None:
     found = program("distributed_optimizer", kind)
     for compression, numbers in found.items():

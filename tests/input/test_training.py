@@ -40,7 +40,9 @@ def test_each_epoch_has_every_record_once_in_another_order(write):
     assert len({tuple(epoch) for epoch in epochs}) == 3
 
 
-@pytest.mark.parametrize(("name", "options"), [("one_device", {}), ("mirrored", {"devices": 2})])
+@pytest.mark.parametrize(
+    ("name", "options"), [pytest.param("one_device", {}, marks=pytest.mark.full), ("mirrored", {"devices": 2})]
+)
 def test_the_seed_decides_the_order_of_several_epochs(name, options, write):
     strategy = create_strategy(name, **options)
     files = write(24, num_shards=4)

@@ -101,7 +101,7 @@ print("SUM", repr(float(np.abs(model.predict(np.load(sys.argv[2]), verbose=0)).s
 """
 
 
-@pytest.mark.parametrize("make", [sequential, nested])
+@pytest.mark.parametrize("make", [sequential, pytest.param(nested, marks=pytest.mark.full)])
 def test_a_saved_model_loads_without_tfdist(make, keras, tmp_path):
     from tfdist.layers import convert_sync_batchnorm
 

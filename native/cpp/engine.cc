@@ -691,6 +691,7 @@ void Engine::FailWithout(int rank) {
   if (failing_.code != Code::kOk) return;
   Peer& peer = peers_[rank];
   // A rank that ends because of another one has told so before, and so have those that end because of this one.
+  if (FailAsTold()) return;
   peer.lifeline->WaitForEnd(kPartingTime);
   if (FailAsTold()) return;
   Fail(Code::kUnavailable, "lost " + names_[rank] + ": " + (peer.why.empty() ? peer.channel->End() : peer.why));
@@ -800,10 +801,13 @@ void Engine::Sleep() {
   for (const auto& item : running_) {
     for (const auto& op : item.second) within(op->deadline);
   }
-  for (const auto& peer : peers_) {
-    if (peer.told_at) within(*peer.told_at + kPartingTime);
+  if (failing_.code != Code::kOk) {
+    within(parting_until_);
+  } else {
+    for (const auto& peer : peers_) {
+      if (peer.told_at) within(*peer.told_at + kPartingTime);
+    }
   }
-  if (failing_.code != Code::kOk) within(parting_until_);
   is_asleep_.store(true);
   for (auto& peer : peers_) {
     if (peer.channel && !peer.is_gone) peer.channel->PrepareToSleep(peer.is_blocked);

@@ -50,7 +50,7 @@ void Lifeline::WaitForEnd(std::chrono::milliseconds time) {
 }
 
 bool Lifeline::HasReason() const {
-  return received_ > kPrefix && Told() > 0 && Told() <= kLongest && received_ >= kPrefix + Told();
+  return received_ >= kPrefix && Told() <= kLongest && received_ >= kPrefix + Told();
 }
 
 }  // namespace tfdist

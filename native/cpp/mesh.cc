@@ -32,6 +32,9 @@ constexpr size_t kIdBytes = 64;
 constexpr uint32_t kVersion = 2;
 // A process that connects and says nothing is dropped after this time.
 constexpr auto kStrayTime = std::chrono::seconds(5);
+// The host of a rank that says nothing for 60 s is lost. A lifeline never has other traffic than questions: the last one
+// with an answer may have been just before the host was silent.
+constexpr int kQuestions = 7;
 
 // What a connection is for. Ranks that share memory have one connection, the lifeline.
 enum class Use : uint32_t { kLifeline = 1, kStream = 2 };
@@ -312,7 +315,7 @@ Mesh Listener::Connect(int rank, const std::vector<Address>& addresses, double t
     if (use == Use::kStream) {
       mesh.channels[static_cast<size_t>(peer)] = std::make_unique<TcpChannel>(std::move(socket));
     } else {
-      if (is_tcp) AskWhenIdle(socket.get());
+      if (is_tcp) AskWhenIdle(socket.get(), kQuestions);
       mesh.lifelines[static_cast<size_t>(peer)] = std::make_unique<Lifeline>(std::move(socket));
     }
   };

@@ -23,18 +23,18 @@ std::string Lost(const char* call) {
 
 }  // namespace
 
-void AskWhenIdle(int socket) {
+void AskWhenIdle(int socket, int questions) {
   int yes = 1;
   setsockopt(socket, SOL_SOCKET, SO_KEEPALIVE, &yes, sizeof yes);
   setsockopt(socket, IPPROTO_TCP, TCP_KEEPIDLE, &kIdleSeconds, sizeof kIdleSeconds);
   setsockopt(socket, IPPROTO_TCP, TCP_KEEPINTVL, &kProbeSeconds, sizeof kProbeSeconds);
-  setsockopt(socket, IPPROTO_TCP, TCP_KEEPCNT, &kProbes, sizeof kProbes);
+  setsockopt(socket, IPPROTO_TCP, TCP_KEEPCNT, &questions, sizeof questions);
 }
 
 TcpChannel::TcpChannel(FileDescriptor socket) : socket_(std::move(socket)), buffer_(new char[kBuffer]) {
   int yes = 1;
   setsockopt(socket_.get(), IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
-  AskWhenIdle(socket_.get());
+  AskWhenIdle(socket_.get(), kProbes);
 }
 
 // Ends the connection even if another process has the socket too. What was sent before still arrives: to refuse what

@@ -10,8 +10,9 @@
 
 namespace tfdist {
 
-// Ends a connection if the other host does not answer for 60 s although nothing is on the way to it.
-void AskWhenIdle(int socket);
+// After 30 s without traffic, asks the other host every 10 s whether it is there, and ends the connection after so many
+// questions without an answer.
+void AskWhenIdle(int socket, int questions);
 
 class TcpChannel : public Channel {
  public:

@@ -36,8 +36,6 @@ ELEMENTS = 100_000
 FEW = 100
 # Arrays whose parts take 10 MiB.
 MANY = 8_000_000
-# A message that takes all of a ring of shared memory but for 128 bytes.
-RING = (512 << 10) - 64 - 128
 
 
 class Rank:
@@ -138,13 +136,14 @@ def is_killed_before_rank_2_has_few(rank: Rank) -> None:
     is_killed(rank, elements=FEW)
 
 
-# Rank 1 is killed while rank 0 is stopped. Rank 2 knows it at once, and has ended too when rank 0 goes on.
+# Rank 2 is killed while rank 0 is stopped. Rank 1 knows it at once, and has ended too when rank 0 goes on.
 
 
 def is_stopped(rank: Rank) -> None:
+    operation = rank.start(ALL_REDUCE, MANY)
     rank.sleep_until(ENDS_AT / 2)
     os.kill(os.getpid(), signal.SIGSTOP)
-    waits(rank, elements=MANY)
+    rank.wait(operation)
 
 
 def lets_rank_0_go_on(rank: Rank) -> None:
@@ -232,15 +231,14 @@ def waits_and_sums_again(rank: Rank) -> None:
 # Rank 1 aborts while its channel is full.
 
 
-def aborts_with_a_full_ring(rank: Rank) -> None:
-    rank.start(SEND, RING // 4, tag=1)
-    rank.sleep_until(ENDS_AT / 2)
+def aborts_with_a_full_channel(rank: Rank) -> None:
+    rank.start(SEND, MANY, tag=1)
+    rank.sleep_until(ENDS_AT)
     rank.abort(b"m" * 500)
 
 
-def reads_late(rank: Rank) -> None:
-    rank.sleep_until(3 * ENDS_AT)
-    rank.wait(rank.start(RECEIVE, 100, peer=1, tag=2))
+def asks_for_what_is_behind(rank: Rank) -> None:
+    rank.wait(rank.start(RECEIVE, FEW, peer=1, tag=2))
 
 
 # Ranks 1 and 2 start two sums in different order, so that rank 0 has to keep summands of both, without memory for them.
@@ -268,7 +266,7 @@ CASES: dict[str, list[Callable[[Rank], None]]] = {
     "killed with few": while_one_straggles(waits, is_killed, FEW),
     "killed with many": while_one_straggles(waits, is_killed, MANY),
     "killed with few on the way": [functools.partial(waits, elements=FEW), is_killed_before_rank_2_has_few, straggles],
-    "killed while one is stopped": [is_stopped, functools.partial(is_killed, elements=MANY), lets_rank_0_go_on],
+    "killed while one is stopped": [is_stopped, lets_rank_0_go_on, functools.partial(is_killed, elements=MANY)],
     "aborts": while_one_straggles(waits, aborts, ELEMENTS),
     "aborts with many": while_one_straggles(waits, aborts, MANY),
     "gives up": while_one_straggles(waits, gives_up, ELEMENTS),
@@ -281,7 +279,7 @@ CASES: dict[str, list[Callable[[Rank], None]]] = {
     "closed with copies": [waits_later, closes_with_copies],
     "used in a fork": [uses_in_a_fork, waits_and_sums_again],
     "without memory": [has_no_memory, starts_one_sum, starts_one_sum],
-    "aborts with a full channel": [reads_late, aborts_with_a_full_ring],
+    "aborts with a full channel": [asks_for_what_is_behind, aborts_with_a_full_channel],
 }
 
 

@@ -69,7 +69,7 @@ def test_a_killed_rank_is_named_although_all_that_it_owes_has_come_and_another_r
 def test_the_rank_that_was_killed_first_is_named_by_one_that_was_stopped_until_another_had_ended_too(tmp_path, channel):
     found = seen(tmp_path, channel, "killed while one is stopped")
     assert found.code == UNAVAILABLE
-    assert lost(channel) in found.message
+    assert "lost rank 2: " in found.message
 
 
 @on_channels
@@ -119,6 +119,7 @@ def test_a_forked_process_cannot_use_the_connections_and_its_parent_still_can(tm
 def test_a_failure_is_told_although_the_channel_is_full(tmp_path, channel):
     found = seen(tmp_path, channel, "aborts with a full channel")
     assert (found.code, found.message) == (ABORTED, "m" * 500)
+    assert found.seconds < SECONDS
 
 
 def test_a_rank_without_memory_fails_its_operations_on_all_ranks_and_lives_on(tmp_path):

@@ -35,6 +35,11 @@ def sgd(**options: Any) -> Any:
         ({"start_step": -1}, "expected start_step to be a whole number, at least 0, received -1."),
         ({"outer": "mean"}, "expected outer to be one of average, block_momentum, nesterov"),
         ({"outer": 0.5}, "expected outer to be one of average, block_momentum, nesterov"),
+        ({"outer": Nesterov}, "expected outer to be one of average, block_momentum, nesterov"),
+        (
+            {"all_reduce": "fp16"},
+            "expected all_reduce to be a value of AllReduceOptions or None, received 'fp16'",
+        ),
         ({"average": "weights"}, "expected average to be a list out of weights, slots, statistics"),
         ({"average": ["slots"]}, "expected average to be a list out of weights, slots, statistics"),
         ({"seen": "all"}, "expected seen to be average or chief, received 'all'."),

@@ -34,6 +34,9 @@ class GradientPath(tf.__internal__.tracking.AutoTrackable):
     Args:
         options: bytes_per_pack and compression; None stands for the option of the strategy. The other options are those
             of the strategy in any case.
+
+    Raises:
+        ValueError: if the options are of another type.
     """
 
     _held: dict[int, _Held]
@@ -42,6 +45,11 @@ class GradientPath(tf.__internal__.tracking.AutoTrackable):
 
     def __init__(self, options: AllReduceOptions | None) -> None:
         super().__init__()
+        if options is not None and not isinstance(options, AllReduceOptions):
+            raise ValueError(
+                f"expected all_reduce to be a value of AllReduceOptions or None, received {options!r}; for a "
+                "compression, write AllReduceOptions(compression=...)."
+            )
         self.asked = options
         self.options = options or AllReduceOptions()
         self.built = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -141,7 +142,8 @@ class MixedEstimates(Gossip):
         offsets = self._offsets
         if not offsets:
             return
-        # For how many replicas the estimates have begun. Those of another number, from a checkpoint, begin again.
+        # For which replicas and peers the estimates have begun. Those of others, from a checkpoint, begin again, and so
+        # do those of a checkpoint of another algorithm, which has none.
         self._begun_for = tf.Variable(
             tf.zeros([], tf.int64),
             trainable=False,
@@ -174,8 +176,17 @@ class MixedEstimates(Gossip):
             return
         each_replica = strategy.extended.call_for_each_replica
         replicas = strategy.num_replicas_in_sync
-        tf.cond(tf.equal(self._begun_for, replicas), _nothing, lambda: each_replica(self._begin))
-        self._begun_for.assign(replicas)
+        peers = zlib.crc32(repr((replicas, self._offsets)).encode())
+        due = tf.not_equal(self._begun_for, peers)
+
+        def average() -> None:
+            found = each_replica(lambda: self._combined(tf.constant(1 / replicas, tf.float64)))
+            self.assign(strategy, found[: len(self.weights)])
+
+        # Before the first step of a training, the replicas have equal weights.
+        tf.cond(tf.logical_and(due, number > 0), average, _nothing)
+        tf.cond(due, lambda: each_replica(self._begin), _nothing)
+        self._begun_for.assign(peers)
         update()
         differences, messages = each_replica(self._compress)
         received = receive(strategy, messages, self._offsets)

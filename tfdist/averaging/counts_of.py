@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from tfdist.averaging.staleness import StalenessCounts
 from tfdist.averaging.versioned_updates import VersionedUpdates
+from tfdist.keras_compat.optimizers.hooked import optimizers_of
 
 
 def staleness_of(subject: Any) -> StalenessCounts:
@@ -15,7 +16,7 @@ def staleness_of(subject: Any) -> StalenessCounts:
 
     Args:
         subject: a strategy from `create_strategy("parameter_server", staleness=...)`, for the sum over all optimizers;
-            a model that was made in its scope; or an optimizer that was used with it.
+            a model that was made in its scope, for the sum over its optimizers; or an optimizer that was used with it.
 
     Raises:
         ValueError: if the strategy was made without `staleness`.
@@ -29,15 +30,14 @@ def staleness_of(subject: Any) -> StalenessCounts:
         ValueError: expected a strategy that was made with staleness=tfdist.averaging.Staleness(...), or a model ...
     """
     if isinstance(subject, tf.distribute.Strategy):
-        updates, optimizer = getattr(subject, "tfdist_updates", None), None
+        updates, optimizers = getattr(subject, "tfdist_updates", None), None
     else:
-        optimizer = getattr(subject, "optimizer", subject)
-        updates = VersionedUpdates.of(optimizer)
-        if updates is None:
-            updates = getattr(getattr(subject, "distribute_strategy", None), "tfdist_updates", None)
+        optimizers = optimizers_of(subject) or [subject]
+        of_strategy = getattr(getattr(subject, "distribute_strategy", None), "tfdist_updates", None)
+        updates = next(filter(None, map(VersionedUpdates.of, optimizers)), of_strategy)
     if updates is None:
         raise ValueError(
             "expected a strategy that was made with staleness=tfdist.averaging.Staleness(...), or a model or optimizer "
             f"that was used with it, received {type(subject).__name__}."
         )
-    return updates.counts(optimizer)
+    return updates.counts(optimizers)

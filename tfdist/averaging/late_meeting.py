@@ -62,7 +62,7 @@ class LateMeeting(Meeting):
             self._totals.append(PerReplica(zeros, name=f"total{i}", shared=True))
         # Which weights had been trained in the round before the last meeting.
         self._trained_before = common_variable("trained_before", [0] * len(self.weights))
-        self._share = PerReplica(tf.zeros([], tf.float64), name="share", combine="mean")
+        self._share = PerReplica(tf.zeros([], tf.float64), name="share")
         self._stage = PerReplica(tf.zeros([], tf.int64), name="stage", shared=True)
         for one in (*self._totals, self._stage, *self.path.variables):
             one.call_before_reading(lambda: self.settle(strategy))

@@ -69,7 +69,7 @@ def LocalSGD(
         True
     """
     rule: Any = _NAMED[outer]() if isinstance(outer, str) and outer in _NAMED else outer
-    if not all(hasattr(rule, name) for name in ("slots", "keeps_own", "part", "next")):
+    if isinstance(rule, type) or not all(hasattr(rule, name) for name in ("slots", "keeps_own", "part", "next")):
         raise ValueError(
             f"expected outer to be one of {', '.join(_NAMED)}, or a rule of tfdist.averaging, received {outer!r}."
         )

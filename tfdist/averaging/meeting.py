@@ -237,7 +237,7 @@ class Meeting(tf.__internal__.tracking.AutoTrackable):
         """Lets a round begin with the weights that a program has given to all replicas; called outside of functions.
 
         Args:
-            rows: what each replica has trained on since the last meeting; it is set to 0.
+            rows: what each replica has trained on since the last meeting; it is set to 0 if all weights are set.
             are_set: whether the program has set each weight. Every worker passes the same.
         """
         if self._is_anchored:
@@ -245,7 +245,8 @@ class Meeting(tf.__internal__.tracking.AutoTrackable):
                 if is_set:
                     anchor.assign_local([one.read_value() for one in components(variable)])
         self.keep_nothing_back(are_set)
-        rows.assign_local([tf.zeros_like(one) for one in rows.local_values()])
+        if all(are_set):
+            rows.assign_local([tf.zeros_like(one) for one in rows.local_values()])
 
     def keep_nothing_back(self, are_set: Sequence[bool]) -> None:
         """Forgets what error feedback has kept back, as a part of changes of other weights.

@@ -103,6 +103,7 @@ class SeenValues:
         """Shows the seen values until `hide` is called."""
         if self._is_shown():
             return
+        self._meeting.settle(self._strategy)
         step, since = self._position()
         variables = self._variables()
         own = _values(variables)

@@ -130,13 +130,13 @@ class StalenessCounts:
 
     @property
     def mean(self) -> float:
-        """The mean staleness; 0.0 if no gradient has arrived."""
+        """The mean staleness, in which one beyond the histogram counts as its end; 0.0 if no gradient has arrived."""
         total = sum(tau * count for tau, count in enumerate(self.histogram))
         return total / self.gradients if self.gradients else 0.0
 
     @property
     def largest(self) -> int:
-        """The largest staleness; 0 if no gradient has arrived."""
+        """The largest staleness, at most the end of the histogram; 0 if no gradient has arrived."""
         return max((tau for tau, count in enumerate(self.histogram) if count), default=0)
 
     def since(self, earlier: StalenessCounts) -> StalenessCounts:

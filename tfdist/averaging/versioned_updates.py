@@ -145,14 +145,10 @@ class VersionedUpdates:
         with tf.device(DEVICE):
             self._section.execute(section)
 
-    def counts(self, optimizer: Any = None) -> StalenessCounts:
-        """Returns the counts of an optimizer; without one, the sums over all optimizers."""
-        table = self._counts.numpy()
-        if optimizer is None:
-            row = table[sorted(self._rows.values())].sum(axis=0)
-        else:
-            index = self._rows.get(optimizer)
-            row = table[index] if index is not None else 0 * table[0]
+    def counts(self, optimizers: Sequence[Any] | None = None) -> StalenessCounts:
+        """Returns the sums of the counts of some optimizers, or of all of them."""
+        asked = list(self._rows) if optimizers is None else optimizers
+        row = self._counts.numpy()[sorted({self._rows[one] for one in asked if one in self._rows})].sum(axis=0)
         return StalenessCounts(
             updates=int(row[_UPDATES]),
             applied=int(row[_APPLIED]),

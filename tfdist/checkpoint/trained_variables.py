@@ -99,11 +99,13 @@ class TrainedVariables:
     def _assign(
         self, variables: Mapping[str, tf.Variable], values: Mapping[str, np.ndarray], *, former_replicas: int
     ) -> list[str]:
-        return assign_values(
-            variables,
-            values,
-            first_replica=self._first_replica,
-            replicas=self._replicas,
-            former_replicas=former_replicas,
-            differing=self._own.differing(),
-        )
+        # Not while everybody sees the average: the values of the snapshot would be taken for set by the program.
+        with self._own.training():
+            return assign_values(
+                variables,
+                values,
+                first_replica=self._first_replica,
+                replicas=self._replicas,
+                former_replicas=former_replicas,
+                differing=self._own.differing(),
+            )

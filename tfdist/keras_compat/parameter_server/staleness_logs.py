@@ -14,7 +14,10 @@ import tensorflow as tf
 
 from tfdist._log import get_logger
 from tfdist.keras_compat.mend import patch_method
+from tfdist.keras_compat.optimizers.hooked import optimizers_of
 from tfdist.keras_compat.version import engine_module, keras, keras_in_use
+
+_IS_OURS = "_tfdist_tells_staleness"
 
 
 def staleness_callback(updates: Any, others: Sequence[Any]) -> Any:
@@ -30,12 +33,13 @@ def staleness_callback(updates: Any, others: Sequence[Any]) -> Any:
             super().__init__()
             # Keras 2 would convert the logs of each step to NumPy for this callback.
             self._supports_tf_logs = True
+            setattr(self, _IS_OURS, True)
 
         def on_epoch_begin(self, epoch: int, logs: dict | None = None) -> None:
-            self._counts = updates.counts(self.model.optimizer)
+            self._counts = updates.counts(optimizers_of(self.model))
 
         def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
-            counts = updates.counts(self.model.optimizer).since(self._counts)
+            counts = updates.counts(optimizers_of(self.model)).since(self._counts)
             get_logger().info("epoch %d: %s", epoch + 1, counts.line())
             for other in others:
                 if isinstance(other, keras().callbacks.TensorBoard):
@@ -73,9 +77,12 @@ def _with_callback(stock: Callable) -> Callable:
             return stock(self, *args, **kwargs)
         bound = signature.bind(self, *args, **kwargs)
         given: Any = bound.arguments.get("callbacks")
-        if hasattr(given, "append") and not isinstance(given, list):
-            # A CallbackList of the caller's own.
-            given.append(staleness_callback(updates, given.callbacks))
+        if isinstance(getattr(given, "callbacks", None), list):
+            # A CallbackList of the caller's own, which fit uses as it is; it may have been in a fit before.
+            if not any(hasattr(one, _IS_OURS) for one in given.callbacks):
+                own = staleness_callback(updates, given.callbacks)
+                own.set_model(self)
+                given.callbacks.append(own)
         else:
             others = [given] if isinstance(given, keras().callbacks.Callback) else list(given or ())
             bound.arguments["callbacks"] = [staleness_callback(updates, others), *others]

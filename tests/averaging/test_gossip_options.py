@@ -45,6 +45,16 @@ def make(strategy: Any, wrap: Any, **options: Any) -> Any:
     return model
 
 
+def estimates_are_those_of_the_peers(model: Any, offsets: list[int]) -> None:
+    """Checks that what a replica knows of a peer is what the peer knows of itself."""
+    meeting: Any = hook_of(model.optimizer).meeting  # type: ignore[union-attr, attr-defined]
+    replicas = model.distribute_strategy.num_replicas_in_sync
+    for offset, peer in zip(offsets, meeting._peers, strict=True):
+        for known, itself in zip(peer.variables, meeting._own.variables, strict=True):
+            for replica, value in enumerate(known.local_values()):
+                np.testing.assert_array_equal(value, itself.local_values()[(replica + offset) % replicas])
+
+
 def fit(model: Any, *callbacks: Any, epochs: int = 2, **options: Any) -> dict[str, list[float]]:
     return model.fit(*data(), batch_size=16, epochs=epochs, verbose=0, callbacks=list(callbacks), **options).history
 
@@ -182,12 +192,7 @@ def test_another_number_of_replicas_goes_on_from_the_mean(strategy: Any, tmp_pat
     assert (values[0] != values[1]).any()
     assert all(np.isfinite(value).all() for value in values)
     if wrap is choco:
-        # What a replica knows of a peer is what the peer knows of itself.
-        meeting: Any = hook_of(model.optimizer).meeting  # type: ignore[union-attr, attr-defined]
-        for offset, peer in zip((1, 3), meeting._peers, strict=True):
-            for known, itself in zip(peer.variables, meeting._own.variables, strict=True):
-                for replica, value in enumerate(known.local_values()):
-                    np.testing.assert_array_equal(value, itself.local_values()[(replica + offset) % 4])
+        estimates_are_those_of_the_peers(model, [1, 3])
 
 
 @FULL

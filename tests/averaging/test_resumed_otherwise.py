@@ -13,13 +13,12 @@ import tensorflow as tf
 
 import tfdist
 from tests.averaging import test_gossip_options as gossip
-from tests.averaging.test_seen_and_resumed import fit, make
+from tests.averaging.test_seen_and_resumed import RULES, data, fit, make
 from tests.averaging.test_weights_set import same, weights_of
 from tests.checkpoint.fits.interrupted import Interrupt, InterruptionError
 from tests.processes import ROOT, run
 from tfdist.averaging import DPSGD
 from tfdist.checkpoint import AutoResume
-from tfdist.keras_compat.optimizers.hooked import hook_of
 
 keras = tf.keras
 
@@ -51,22 +50,12 @@ def test_a_finished_training_shows_its_weights_if_auto_resume_was_made_before_lo
     assert trained(tmp_path / "snapshots", 2, "before", every=4) == expected
 
 
-def estimates_are_those_of_the_peers(model: Any, offsets: list[int]) -> None:
-    """Checks that what a replica knows of a peer is what the peer knows of itself."""
-    meeting: Any = hook_of(model.optimizer).meeting  # type: ignore[union-attr, attr-defined]
-    replicas = model.distribute_strategy.num_replicas_in_sync
-    for offset, peer in zip(offsets, meeting._peers, strict=True):
-        for known, itself in zip(peer.variables, meeting._own.variables, strict=True):
-            for replica, value in enumerate(known.local_values()):
-                np.testing.assert_array_equal(value, itself.local_values()[(replica + offset) % replicas])
-
-
 def test_choco_goes_on_from_the_mean_after_d_psgd(strategy: Any, tmp_path: Path) -> None:
     with pytest.raises(InterruptionError):
         gossip.fit(gossip.make(strategy, DPSGD), Interrupt(train=7), AutoResume(str(tmp_path), every_steps=2))
     model = gossip.make(strategy, gossip.choco)
     gossip.fit(model, AutoResume(str(tmp_path), every_steps=2))
-    estimates_are_those_of_the_peers(model, [1])
+    gossip.estimates_are_those_of_the_peers(model, [1])
 
 
 @pytest.mark.full
@@ -76,7 +65,7 @@ def test_choco_goes_on_from_the_mean_with_other_peers(tmp_path: Path, four_cpus:
         gossip.fit(gossip.make(strategy, gossip.choco), Interrupt(train=7), AutoResume(str(tmp_path), every_steps=2))
     model = gossip.make(strategy, gossip.choco, mixing="exponential")
     gossip.fit(model, AutoResume(str(tmp_path), every_steps=2))
-    estimates_are_those_of_the_peers(model, [1, 2])
+    gossip.estimates_are_those_of_the_peers(model, [1, 2])
 
 
 def test_replicas_count_as_before_after_a_part_of_the_weights_was_set(strategy: Any) -> None:
@@ -93,3 +82,14 @@ def test_replicas_count_as_before_after_a_part_of_the_weights_was_set(strategy: 
     assert [int(one) for one in hook._rows.local_values()] == rows
     same(weights_of(model)[:2], shown[:2])
     same(last.get_weights(), [np.ones_like(one) for one in shown[-2:]])
+
+
+def test_what_is_shown_waits_for_the_sums_on_the_way(strategy: Any) -> None:
+    model = make(strategy, **RULES["overlap"])
+    fit(model, epochs=1)
+    meeting, waits = model.optimizer._tfdist_hook.meeting, []
+    object.__setattr__(meeting, "settle", waits.append)
+    model.train_on_batch(*(one[:16] for one in data()))
+    assert not waits
+    model.evaluate(*data(), verbose=0)
+    assert waits == [strategy]

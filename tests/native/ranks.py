@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import socket
+import struct
 import sys
 import uuid
 from collections.abc import Iterator, Sequence
@@ -19,6 +21,9 @@ from tfdist.allreduce.native.communicator import Communicator, Listener
 
 ALL_REDUCE, RECEIVE = 1, 6
 DEADLINE_EXCEEDED = 4
+# What a connection is for, and the bytes of a greeting.
+LIFELINE, STREAM = 1, 2
+GREETING = 92
 SECONDS = 30.0
 # Numbers of TensorFlow's dtypes.
 DTYPES = {
@@ -73,6 +78,19 @@ def connected(ranks: int, *, hosts: int = 1) -> Iterator[list[Communicator]]:
     finally:
         for communicator in communicators:
             communicator.close()
+
+
+def greeted(port: int, use: int, *, run_id: str) -> socket.socket:
+    """Returns a connection of rank 1 of 2 to the listener of rank 0, which has sent its greeting.
+
+    Args:
+        port: that of the listener.
+        use: LIFELINE or STREAM.
+        run_id: the id of the run.
+    """
+    peer = socket.create_connection(("127.0.0.1", port), SECONDS)
+    peer.sendall(struct.pack("=8sIIIII64s", b"tfdist1\0", 2, 1, 0, 2, use, run_id.encode()))
+    return peer
 
 
 def start(

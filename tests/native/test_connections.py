@@ -7,7 +7,6 @@ import gc
 import os
 import resource
 import socket
-import struct
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -18,11 +17,15 @@ import pytest
 
 from tests.native.ranks import (
     DEADLINE_EXCEEDED,
+    GREETING,
+    LIFELINE,
     RECEIVE,
     SECONDS,
+    STREAM,
     addresses_of,
     all_reduce,
     connected,
+    greeted,
     native_library,
     start,
     wait,
@@ -64,13 +67,6 @@ def test_a_process_with_another_run_id_is_refused_and_the_real_ranks_start(hosts
         communicator.close()
 
 
-def connection(listener: Listener, use: int) -> socket.socket:
-    """Returns a connection of rank 1, which has greeted."""
-    peer = socket.create_connection(("127.0.0.1", listener.port), SECONDS)
-    peer.sendall(struct.pack("=8sIIIII64s", b"tfdist1\0", 2, 1, 0, 2, use, b"run"))
-    return peer
-
-
 def test_each_rank_has_a_lifeline_and_a_stream_and_no_other_connection() -> None:
     listener = listening()
     addresses = [f"rank_0 127.0.0.1 {listener.port} - -", "rank_1 127.0.0.1 1 - -"]
@@ -78,10 +74,10 @@ def test_each_rank_has_a_lifeline_and_a_stream_and_no_other_connection() -> None
         connecting = stack.enter_context(ThreadPoolExecutor(1)).submit(
             listener.connect, 0, addresses, timeout_seconds=SECONDS
         )
-        # 1 is a lifeline, 2 a stream. The greeting is answered, or the connection is closed.
-        for use, answered in ((3, 0), (1, 92), (1, 0), (0, 0), (2, 92)):
-            peer = stack.enter_context(connection(listener, use))
-            assert len(peer.recv(92, socket.MSG_WAITALL)) == answered, use
+        # The greeting is answered, or the connection is closed.
+        for use, answered in ((3, 0), (LIFELINE, GREETING), (LIFELINE, 0), (0, 0), (STREAM, GREETING)):
+            peer = stack.enter_context(greeted(listener.port, use, run_id="run"))
+            assert len(peer.recv(GREETING, socket.MSG_WAITALL)) == answered, use
         connecting.result().close()
 
 
@@ -89,7 +85,7 @@ def test_a_rank_that_makes_one_of_its_two_connections_is_missing() -> None:
     listener = listening()
     addresses = [f"rank_0 127.0.0.1 {listener.port} - -", "rank_1 127.0.0.1 1 - -"]
     with (
-        connection(listener, 1),
+        greeted(listener.port, LIFELINE, run_id="run"),
         pytest.raises(TimeoutError, match=r"expected rank 1 \(127.0.0.1:1\) to connect within 1 s"),
     ):
         listener.connect(0, addresses, timeout_seconds=1.0)

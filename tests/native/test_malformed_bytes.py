@@ -13,12 +13,21 @@ from contextlib import ExitStack
 import numpy as np
 import pytest
 
-from tests.native.ranks import ALL_REDUCE, SECONDS, native_library, start, wait
+from tests.native.ranks import (
+    ALL_REDUCE,
+    GREETING,
+    LIFELINE,
+    SECONDS,
+    STREAM,
+    greeted,
+    native_library,
+    start,
+    wait,
+)
 from tfdist.allreduce.native.communicator import Communicator, Listener
 
 RUN_ID = "r" * 64
 MAGIC, FLOAT32, TAG = 0x74666431, 1, 9
-LIFELINE, STREAM = 1, 2
 INVALID_ARGUMENT, UNAVAILABLE, DATA_LOSS = 3, 14, 15
 ELEMENTS = 10_000
 # Rank 0 of two ranks sums the first half.
@@ -50,9 +59,8 @@ def ranks() -> Iterator[Ranks]:
         )
         connections = []
         for use in (LIFELINE, STREAM):
-            peer = stack.enter_context(socket.create_connection(("127.0.0.1", listener.port), SECONDS))
-            peer.sendall(struct.pack("=8sIIIII64s", b"tfdist1\0", 2, 1, 0, 2, use, RUN_ID.encode()))
-            assert len(peer.recv(92, socket.MSG_WAITALL)) == 92
+            peer = stack.enter_context(greeted(listener.port, use, run_id=RUN_ID))
+            assert len(peer.recv(GREETING, socket.MSG_WAITALL)) == GREETING
             connections.append(peer)
         communicator = connecting.result()
         yield Ranks(communicator, *connections)

@@ -176,6 +176,7 @@ class MixedEstimates(Gossip):
             return
         each_replica = strategy.extended.call_for_each_replica
         replicas = strategy.num_replicas_in_sync
+        # A number that stands for both.
         peers = zlib.crc32(repr((replicas, self._offsets)).encode())
         due = tf.not_equal(self._begun_for, peers)
 

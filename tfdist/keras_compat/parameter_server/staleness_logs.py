@@ -78,11 +78,11 @@ def _with_callback(stock: Callable) -> Callable:
         bound = signature.bind(self, *args, **kwargs)
         given: Any = bound.arguments.get("callbacks")
         if isinstance(getattr(given, "callbacks", None), list):
-            # A CallbackList of the caller's own, which fit uses as it is; it may have been in a fit before.
-            if not any(hasattr(one, _IS_OURS) for one in given.callbacks):
-                own = staleness_callback(updates, given.callbacks)
-                own.set_model(self)
-                given.callbacks.append(own)
+            # A CallbackList of the caller's own, which fit uses as it is. It may have that of an earlier fit.
+            given.callbacks[:] = [one for one in given.callbacks if not hasattr(one, _IS_OURS)]
+            own = staleness_callback(updates, given.callbacks)
+            own.set_model(self)
+            given.callbacks.append(own)
         else:
             others = [given] if isinstance(given, keras().callbacks.Callback) else list(given or ())
             bound.arguments["callbacks"] = [staleness_callback(updates, others), *others]

@@ -88,6 +88,10 @@ def die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+def is_in_a_stop(process: int) -> bool:
+    return Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[0] == "T"
+
+
 def fork(body: Callable[[], None]) -> int:
     child = os.fork()
     if child == 0:
@@ -147,7 +151,9 @@ def is_stopped(rank: Rank) -> None:
 
 
 def lets_rank_0_go_on(rank: Rank) -> None:
-    """The first process that was forked is rank 0."""
+    """The first process that was forked is rank 0. Without this rank, the sum cannot end before rank 0 is stopped."""
+    while not is_in_a_stop(CHILDREN[0]):
+        time.sleep(0.01)
     waits(rank, elements=MANY)
     rank.close()
     rank.sleep_until(4 * ENDS_AT)

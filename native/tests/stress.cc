@@ -9,6 +9,7 @@
 //
 // Every rank draws the same operations from the seed, and starts up to eight of them at a time, in an order of its own.
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -20,6 +21,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
+#include <new>
 #include <random>
 #include <string>
 #include <thread>
@@ -103,9 +105,28 @@ struct Waiter {
   std::vector<std::string> wrong;
 };
 
+// Memory of the processes whose ranks are killed: when the last one was, and the longest time after that, or after its
+// own start if that was later, until an operation has failed. What a rank takes to fill its arrays is not in it.
+struct Kills {
+  std::atomic<int64_t> killed{0}, latest{0};
+};
+Kills* kills = nullptr;
+
+int64_t Nanoseconds(Clock::time_point time) {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(time.time_since_epoch()).count();
+}
+
+void Failed(Clock::time_point started) {
+  if (!kills) return;
+  int64_t took = Nanoseconds(Clock::now()) - std::max(kills->killed.load(), Nanoseconds(started));
+  for (int64_t latest = kills->latest; took > latest && !kills->latest.compare_exchange_weak(latest, took);) {
+  }
+}
+
 struct Job {
   Drawn drawn;
   uint64_t number;
+  Clock::time_point started;
   std::vector<char> in, out, expected;
 };
 
@@ -184,6 +205,7 @@ bool StartJob(Engine& engine, const std::shared_ptr<Job>& job, Waiter& waiter) {
   request.done = [job, &waiter](const Status& status) {
     std::lock_guard<std::mutex> lock(waiter.mutex);
     if (status.code != Code::kOk) {
+      Failed(job->started);
       waiter.failure = status;
     } else if (job->out != job->expected) {
       waiter.wrong.push_back("operation " + std::to_string(job->number) + " of kind " +
@@ -198,6 +220,7 @@ bool StartJob(Engine& engine, const std::shared_ptr<Job>& job, Waiter& waiter) {
     std::lock_guard<std::mutex> lock(waiter.mutex);
     ++waiter.running;
   }
+  job->started = Clock::now();
   engine.Start(std::move(request));
   return true;
 }
@@ -292,7 +315,9 @@ Status SumAlways(Engine& engine, uint64_t seed) {
 // summands of the one that was killed wait for those of a rank that starts no operation.
 int Kill(long times, int ranks, uint64_t seed, const std::string& channel) {
   std::mt19937_64 random(seed);
-  double latest = 0;
+  void* memory = mmap(nullptr, sizeof(Kills), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) return 2;
+  kills = new (memory) Kills;
   for (long time = 0; time < times; ++time) {
     std::vector<Address> addresses;
     auto listeners = Listen(ranks, channel, addresses);
@@ -326,15 +351,15 @@ int Kill(long times, int ranks, uint64_t seed, const std::string& channel) {
     close(ready[0]);
     close(ready[1]);
     usleep(static_cast<useconds_t>(random() % 60000));
-    kill(children[static_cast<size_t>(victim)], SIGKILL);
     auto killed = Clock::now();
+    kills->killed = Nanoseconds(killed);
+    kill(children[static_cast<size_t>(victim)], SIGKILL);
     for (int rank = 0; rank < ranks; ++rank) {
       if (rank == straggler) continue;
       int status;
       waitpid(children[static_cast<size_t>(rank)], &status, 0);
       double seconds = std::chrono::duration<double>(Clock::now() - killed).count();
       if (rank == victim) continue;
-      latest = std::max(latest, seconds);
       if (status != 0 || seconds > 10) {
         std::fprintf(stderr, "time %ld: rank %d ended with %d after %.2f s\n", time, rank, status, seconds);
         for (pid_t child : children) kill(child, SIGKILL);
@@ -347,7 +372,7 @@ int Kill(long times, int ranks, uint64_t seed, const std::string& channel) {
     }
   }
   std::printf("%ld ranks of %d killed, %s: each named by all others, within %.3f s\n", times, ranks, channel.c_str(),
-              latest);
+              static_cast<double>(kills->latest) / 1e9);
   return 0;
 }
 

@@ -17,6 +17,7 @@ import tensorflow as tf
 
 import tfdist
 from tests.averaging import oracle
+from tests.optimizers.every_optimizer import compute_in
 from tfdist.allreduce import ErrorFeedback, PowerSGD, Threshold, TopK
 from tfdist.averaging import DPSGD, BlockMomentum, ChocoSGD, ElasticAverage, LocalSGD, Nesterov, averaged
 
@@ -69,7 +70,7 @@ def train(
     For LocalSGD also the traffic of compressed meetings: their number, the bytes sent, and the bytes uncompressed. With
     settles, the sums on the way are waited for after each step.
     """
-    _compute_in(dtype)
+    compute_in(dtype)
     try:
         if settles:
             callbacks = [*callbacks, Settles()]
@@ -80,7 +81,7 @@ def train(
             options = {"every": every, "outer": RULES[outer](**(rule or {})) if outer in RULES else outer, **options}
         return _train(strategy, epochs, algorithm, loop, momentum, optimizer, callbacks, options)
     finally:
-        _compute_in("float32")
+        compute_in("float32")
 
 
 class Settles(tf.keras.callbacks.Callback):
@@ -89,12 +90,6 @@ class Settles(tf.keras.callbacks.Callback):
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         with self.model.optimizer._tfdist_hook.own():
             pass
-
-
-def _compute_in(dtype: str) -> None:
-    tf.keras.backend.set_floatx(dtype)
-    # Keras keeps the policy that it made from the former type.
-    tf.keras.mixed_precision.set_global_policy(dtype)
 
 
 def _train(

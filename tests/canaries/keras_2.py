@@ -152,6 +152,20 @@ outcome(lambda: bool(model.fit(data(), verbose=0)))
         outcome="OUTCOME raised ValueError",
     ),
     Canary(
+        mends=("nadam_counts_replicas",),
+        shows="the replicas of Nadam have different states",
+        program="""
+strategy = mirrored()
+model = model_of()
+with strategy.scope():
+    model.compile(keras.optimizers.Nadam(0.1), "mse")
+model.fit(data(), epochs=4, verbose=0)
+first, second = (one.numpy() for one in strategy.experimental_local_results(model.optimizer._u_product))
+outcome(lambda: bool(first == second))
+""",
+        outcome="OUTCOME False",
+    ),
+    Canary(
         mends=("jit_compile_on_several_devices",),
         shows="jit_compile fails",
         program=stock.JIT_COMPILE,

@@ -53,6 +53,7 @@ from tfdist.keras_compat.optimizers import (
     constraint_without_aggregation,
     gradients_used_before_the_sum,
     learning_rate_without_aggregation,
+    nadam_counts_replicas,
     sums_without_deadline,
     wrapping_is_not_saved,
 )
@@ -117,6 +118,7 @@ MENDS: tuple[Mend, ...] = (
     workers_draw_alike.MEND,
     constraint_without_aggregation.MEND,
     learning_rate_without_aggregation.MEND,
+    nadam_counts_replicas.MEND,
     assigned_without_aggregation.MEND,
     jit_compile_on_several_devices.MEND,
     files_written_by_every_worker_keras3.MEND,

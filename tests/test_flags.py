@@ -25,6 +25,7 @@ NAMES = {
         "backward_passes_per_step",
         "local_steps",
         "local_start_step",
+        "local_average",
         "outer",
         "staleness_scale",
         "staleness_drop_above",
@@ -205,6 +206,13 @@ def test_flags_of_staleness_reach_create_strategy(argv, expected, asked):
 def test_flags_of_local_steps_reach_the_optimizer(argv, meetings, rule):
     hook = hook_of(optimizer_from_flags(tf.keras.optimizers.SGD(), parsed(*argv)))
     assert (hook.meetings, hook.meeting.outer) == (meetings, rule)
+    assert set(hook.meeting.parts) == {"weights", "slots", "statistics"}
+
+
+def test_what_is_averaged_reaches_the_optimizer():
+    argv = "--local_steps=4", "--local_average=weights,statistics"
+    hook = hook_of(optimizer_from_flags(tf.keras.optimizers.SGD(), parsed(*argv)))
+    assert set(hook.meeting.parts) == {"weights", "statistics"}
 
 
 @pytest.mark.parametrize(
@@ -212,6 +220,7 @@ def test_flags_of_local_steps_reach_the_optimizer(argv, meetings, rule):
     [
         (["--outer=nesterov"], "expected --local_steps with --outer, received none"),
         (["--local_start_step=3"], "expected --local_steps with --local_start_step, received none"),
+        (["--local_average=weights"], "expected --local_steps with --local_average, received none"),
         (
             ["--local_steps=2", "--backward_passes_per_step=2"],
             "expected --backward_passes_per_step=1 with --local_steps, received 2",
@@ -245,6 +254,8 @@ def test_0_devices_are_refused(four_cpus, no_surroundings):
         "--startup_timeout_seconds=-1",
         "--local_steps=0",
         "--local_start_step=-1",
+        "--local_average=slots",
+        "--local_average=weights,momentum",
         "--outer=mean",
         "--staleness_scale=tau",
         "--staleness_bound=-1",

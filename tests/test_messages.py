@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.messages import entries, page, source
+from tests.messages import entries, native_source, page, source
 from tests.processes import ROOT
 
 PAGE = ROOT / "docs" / "troubleshooting.md"
@@ -52,6 +52,20 @@ def test_messages_are_put_together_from_constants_arguments_and_local_variables(
     assert "worker <value> of [one host | the cluster] waits" in found
     assert "this is the end of <number of workers> workers: <names>" in found
     assert "no workers" in found
+
+
+def test_messages_of_the_native_transport_are_the_texts_of_a_statement_joined(tmp_path: Path) -> None:
+    path = tmp_path / "engine.cc"
+    path.write_text(
+        '#include "engine.h"\n'
+        "// What it does not say.\n"
+        'void F() { text << "expected " << n << " ranks, "\n    "received " << m; Fail("two words"); }\n'
+        'void G() { throw PeerLost("its host is gone"); }\n'
+    )
+    assert list(native_source.native_texts(path)) == [
+        (3, "expected <value> ranks, received <value>"),
+        (5, "its host is gone"),
+    ]
 
 
 def test_docstrings_help_and_information_are_no_messages(found: list[str]) -> None:

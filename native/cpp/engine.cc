@@ -381,9 +381,9 @@ void Engine::CheckMatch(int rank, const Header& header, const Operation* op) {
   if (header.kind == kind && header.dtype == static_cast<int32_t>(own.dtype) && header.elements == own.elements) return;
   std::ostringstream text;
   text << "expected all ranks to ask for the same operation, received " << NameOf(kind) << " of " << own.elements
-       << " elements of dtype " << static_cast<int32_t>(own.dtype) << " on " << names_[rank_] << " and "
-       << NameOf(header.kind) << " of " << header.elements << " elements of dtype " << header.dtype << " on "
-       << names_[rank];
+       << ' ' << NameOf(own.dtype) << " elements on " << names_[rank_] << " and " << NameOf(header.kind) << " of "
+       << header.elements << ' ' << NameOf(static_cast<DType>(header.dtype)) << " elements on " << names_[rank]
+       << "; run the same program on all of them";
   Fail(Code::kInvalidArgument, text.str());
 }
 

@@ -134,7 +134,7 @@ struct Operation {
 struct Part {
   size_t begin, end;
 };
-Part PartOf(size_t elements, int rank, int size);
+__attribute__((visibility("default"))) Part PartOf(size_t elements, int rank, int size);
 
 // Returns the operation of a request, with its messages.
 //

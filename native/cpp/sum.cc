@@ -171,6 +171,24 @@ size_t SizeOf(DType dtype) {
   return 0;
 }
 
+const char* NameOf(DType dtype) {
+  switch (dtype) {
+    case DType::kFloat32: return "float32";
+    case DType::kFloat64: return "float64";
+    case DType::kInt32: return "int32";
+    case DType::kUint8: return "uint8";
+    case DType::kInt16: return "int16";
+    case DType::kInt8: return "int8";
+    case DType::kInt64: return "int64";
+    case DType::kBfloat16: return "bfloat16";
+    case DType::kUint16: return "uint16";
+    case DType::kFloat16: return "float16";
+    case DType::kUint32: return "uint32";
+    case DType::kUint64: return "uint64";
+  }
+  return "unknown";
+}
+
 void Sum(DType dtype, const char* const* in, int inputs, char* out, size_t elements) {
   switch (dtype) {
     case DType::kInt8:

@@ -23,7 +23,10 @@ enum class DType : int32_t {
 };
 
 // Size of an element in bytes; 0 for a dtype that cannot be summed.
-size_t SizeOf(DType dtype);
+__attribute__((visibility("default"))) size_t SizeOf(DType dtype);
+
+// Name of a dtype as TensorFlow has it; "unknown" for a dtype that cannot be summed.
+const char* NameOf(DType dtype);
 
 // Writes the sum of several arrays: out[i] = ((in[0][i] + in[1][i]) + in[2][i]) + ..., always in this order.
 //

@@ -180,6 +180,11 @@ void StartOperation(const StartKernel* kernel, TF_OpKernelContext* context) {
     shape[0] *= kernel->ranks;
     bytes *= static_cast<size_t>(kernel->ranks);
   }
+  if (request.kind == Kind::kReduceScatter) {
+    Part part = PartOf(request.elements, engine->rank(), engine->size());
+    shape = {static_cast<int64_t>(part.end - part.begin)};
+    bytes = (part.end - part.begin) * SizeOf(request.dtype);
+  }
   // Nothing comes back to a sender.
   if (request.kind == Kind::kSend) {
     shape = {0};

@@ -18,6 +18,13 @@ def batch_of(worker: int, step: int) -> tuple[np.ndarray, np.ndarray]:
     return x, x @ np.arange(1.0, FEATURES + 1) + rng.normal(size=4)
 
 
+def gradient_of(worker: int, step: int, weights: np.ndarray) -> np.ndarray:
+    """Returns the gradient of a step, of the mean square error of a linear model."""
+    x, y = batch_of(worker, step)
+    error = x @ weights[:FEATURES] + weights[FEATURES] - y
+    return np.append(2 * x.T @ error, 2 * error.sum()) / len(y)
+
+
 def random_events(seed: int, *, workers: int, steps: int) -> list[tuple[str, int]]:
     """Returns events in which workers pull and push in a random order."""
     rng = np.random.default_rng(seed)
@@ -120,10 +127,8 @@ def simulate(
             pulled[worker] = weights, version
             continue
         old, old_version = pulled.pop(worker)
-        x, y = batch_of(worker, steps.get(worker, 0))
+        gradient = gradient_of(worker, steps.get(worker, 0), old)
         steps[worker] = steps.get(worker, 0) + 1
-        error = x @ old[:FEATURES] + old[FEATURES] - y
-        gradient = np.append(2 * x.T @ error, 2 * error.sum()) / len(y)
         tau = version - old_version
         taus.append(tau)
         if drop_above is not None and tau > drop_above:

@@ -95,6 +95,28 @@ def test_constraints_are_refused(strategy: Any) -> None:
         model.fit(np.ones((4, 2)), np.ones((4, 1)), batch_size=4, verbose=0)
 
 
+@pytest.mark.parametrize(
+    ("every", "error", "message"),
+    [
+        (lambda step: 2.5, ValueError, "expected every to return a whole number, received float32 of shape ()"),
+        (lambda step: [2, 3], ValueError, r"expected every to return a whole number, received int32 of shape (2,)"),
+        (lambda step: 2 - step, tf.errors.InvalidArgumentError, "expected every to return at least 1"),
+    ],
+)
+def test_a_schedule_that_returns_no_whole_number_is_refused(
+    strategy: Any, every: Any, error: type[Exception], message: str
+) -> None:
+    model = model_of(strategy, every=every)
+    with pytest.raises(error, match=re.escape(message)):
+        model.fit(*rows(), batch_size=8, verbose=0)
+
+
+def test_a_schedule_may_begin_after_the_synchronous_steps(strategy: Any) -> None:
+    model = model_of(strategy, start_step=3, every=lambda step: step - 2)
+    model.fit(*rows(), batch_size=8, verbose=0)
+    assert int(tf.convert_to_tensor(model.optimizer.iterations)) == 4
+
+
 @pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda one: pickle.loads(pickle.dumps(one))])
 def test_copies_have_the_same_options(duplicate: Any) -> None:
     made = duplicate(LocalSGD(sgd(), every=5, start_step=2, outer=Nesterov(rate=0.5), average=["weights"]))

@@ -13,6 +13,7 @@ from tests.checkpoint.fits.interrupted import Interrupt, InterruptionError
 from tfdist.allreduce import FP16, AllReduceOptions, ErrorFeedback
 from tfdist.averaging import ElasticAverage, LocalSGD, Nesterov
 from tfdist.checkpoint import AutoResume
+from tfdist.keras_compat.optimizers.base import held_variable
 
 keras = tf.keras
 ROWS, BATCH = 88, 16
@@ -23,13 +24,15 @@ def data() -> tuple[np.ndarray, np.ndarray]:
     return x, x.sum(axis=1, keepdims=True)
 
 
+def architecture() -> Any:
+    layers = keras.layers
+    return keras.Sequential([layers.Input((8,)), layers.Dense(6, "tanh"), layers.BatchNormalization(), layers.Dense(1)])
+
+
 def make(strategy: Any, *, momentum: float = 0.5, **options: Any) -> Any:
     keras.utils.set_random_seed(5)
     with strategy.scope():
-        layers = keras.layers
-        model = keras.Sequential(
-            [layers.Input((8,)), layers.Dense(6, "tanh"), layers.BatchNormalization(), layers.Dense(1)]
-        )
+        model = architecture()
         optimizer = LocalSGD(keras.optimizers.SGD(0.05, momentum=momentum), **{"every": 4, **options})
         model.compile(optimizer, "mse", metrics=["mae"])
     return model
@@ -112,6 +115,31 @@ def test_what_is_seen_after_fit_is_the_average_and_training_goes_on_with_the_own
     fit(in_two, shuffle=False, epochs=1)
     for one, other in zip(own(in_one), own(in_two), strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("seen", ["average", pytest.param("chief", marks=FULL)])
+@pytest.mark.parametrize("method", ["evaluate", "predict", "test_on_batch", "predict_on_batch"])
+def test_evaluation_and_prediction_are_those_of_what_is_seen(strategy: Any, seen: str, method: str) -> None:
+    def result(one: Any) -> Any:
+        rows = (x, y) if method in ("evaluate", "test_on_batch") else (x,)
+        return getattr(one, method)(*rows, **({} if "batch" in method else {"batch_size": BATCH, "verbose": 0}))
+
+    x, y = (values[:BATCH] for values in data())
+    model = make(strategy, seen=seen)
+    fit(model, epochs=1)
+    # After fit the model shows what is seen, and after this step each replica has its own values.
+    model.train_on_batch(x, y)
+    found = result(model)
+    with model.optimizer._tfdist_hook.own():
+        values = [
+            [one.numpy() for one in strategy.experimental_local_results(held_variable(weight))]
+            for weight in model.weights
+        ]
+    assert any((first != second).any() for first, second in values)
+    plain = architecture()
+    plain.compile("sgd", "mse", metrics=["mae"])
+    plain.set_weights([first if seen == "chief" else (first + second) / 2 for first, second in values])
+    np.testing.assert_allclose(found, result(plain), rtol=0, atol=1e-5)
 
 
 def test_chief_shows_the_first_replica(strategy: Any) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import re
+import types
 from typing import Any
 
 import pytest
@@ -41,6 +43,20 @@ def test_more_gradients_than_workers_are_refused_before_the_cluster_starts() -> 
     message = "expected staleness.soft_sync to be at most the number of workers, 2, received 3."
     with pytest.raises(ValueError, match=re.escape(message)):
         create_strategy("parameter_server", cluster=CLUSTER, staleness=Staleness(soft_sync=3))
+
+
+@pytest.mark.parametrize(("bound", "kept"), [(None, []), (0, [0]), (2, [2])])
+def test_the_bound_reaches_the_coordinator_of_the_strategy(
+    monkeypatch: pytest.MonkeyPatch, bound: int | None, kept: list[int]
+) -> None:
+    module = importlib.import_module("tfdist.strategies.parameter_server")
+    strategy, found = types.SimpleNamespace(), []
+    monkeypatch.setattr(module, "start_coordinator", lambda *_, **__: strategy)
+    monkeypatch.setattr(module, "keep_bound", lambda one, steps: found.append((one, steps)))
+    for name in ("_prepare_once", "VersionedUpdates"):
+        monkeypatch.setattr(module, name, lambda *_: None)
+    assert create_strategy("parameter_server", cluster=CLUSTER, staleness=Staleness(bound=bound)) is strategy
+    assert found == [(strategy, steps) for steps in kept]
 
 
 def test_other_values_than_staleness_are_refused() -> None:

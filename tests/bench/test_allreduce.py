@@ -50,7 +50,7 @@ def test_two_workers_measure_the_bytes_that_they_send(children, tmp_path):
 def test_one_process_sums_over_its_devices(children, tmp_path):
     finished = children.start_command(
         "-m", "tfdist", "bench", "allreduce", "--size", "1M", "--method", "none", "--method", "topk:0.1",
-        "--runs", "2", "--output", str(tmp_path),
+        "--transport", "tensorflow", "--runs", "2", "--output", str(tmp_path),
     ).end()  # fmt: skip
     assert finished.code == 0, finished.err
     found = json.loads((tmp_path / "allreduce.json").read_text())

@@ -96,7 +96,9 @@ def test_residuals_of_compression_survive(compression, trained, tmp_path):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("outer", ["average", "nesterov", "late average", "DPSGD", "ChocoSGD"])
+@pytest.mark.parametrize(
+    "outer", ["average", "block_momentum", "nesterov", "elastic", "late average", "DPSGD", "ChocoSGD"]
+)
 @pytest.mark.parametrize("workers", [0, 2])
 def test_own_values_of_replicas_survive(workers, outer, trained, tmp_path, monkeypatch):
     is_late, outer = outer.startswith("late"), outer.removeprefix("late ")
@@ -108,6 +110,13 @@ def test_own_values_of_replicas_survive(workers, outer, trained, tmp_path, monke
     options = () if workers else ("--strategy=mirrored",)
     options = (*options, "--local-steps=5", f"--outer={outer}", "--data=repeated", *(["--overlap"] * is_late))
     check_a_killed_training(trained, tmp_path / "run", *options, kills=(11,), workers=workers)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("outer", ["average", "elastic"])
+def test_own_values_and_residuals_of_compressed_meetings_survive(outer, trained, tmp_path):
+    options = "--strategy=mirrored", "--local-steps=5", f"--outer={outer}", "--compression=powersgd", "--data=repeated"
+    check_a_killed_training(trained, tmp_path / "run", *options, kills=(11,))
 
 
 @pytest.mark.full

@@ -42,7 +42,7 @@ SUBJECTS: dict[str, tuple[str, ...]] = {
     ),
     "Input": ("tfdist/input/", "tfdist/keras_compat/data/"),
     "Model, optimizer and losses": ("tfdist/layers/", "tfdist/optimizers/", "tfdist/keras_compat/", "tfdist/saving/"),
-    "Communication": ("tfdist/allreduce/", "tfdist/averaging/", "tfdist/collectives", "tfdist/workers"),
+    "Communication": ("tfdist/allreduce/", "tfdist/averaging/", "tfdist/collectives", "tfdist/workers", "native/"),
     "Checkpoint and resume": ("tfdist/checkpoint/",),
     "Launcher": ("tfdist/launch/",),
     "Files for schedulers": ("tfdist/render/",),

@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
+from tests.messages.native_source import native_texts
+
 ROOT = Path(__file__).resolve().parents[2]
 LEVELS = ("warning", "error", "exception", "critical")
 LEAST_WORDS = 3
@@ -272,8 +274,13 @@ def in_file(path: Path) -> list[Message]:
 
 @cache
 def messages() -> tuple[Message, ...]:
-    """Returns all messages of tfdist, file by file."""
+    """Returns all messages of tfdist and tfdist-native, file by file."""
     paths = sorted((ROOT / "tfdist").rglob("*.py"))
     for path in paths:
         in_file(path)  # Notes which constants are parts of the sentences of other files.
-    return tuple(message for path in paths for message in in_file(path))
+    native = [
+        Message(str(path.relative_to(ROOT)), line, text, certain=True)
+        for path in sorted((ROOT / "native" / "cpp").glob("*.cc"))
+        for line, text in native_texts(path)
+    ]
+    return (*(message for path in paths for message in in_file(path)), *native)

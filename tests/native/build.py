@@ -28,26 +28,21 @@ def compiler() -> str | None:
     return shutil.which(os.environ.get("CXX", "c++")) or shutil.which("g++")
 
 
-def package() -> Path:
-    """Returns a folder with the package tfdist_native, for PYTHONPATH."""
-    if os.environ.get(GIVEN):
+def package(sanitizer: str = "") -> Path:
+    """Returns a folder with the package tfdist_native, for PYTHONPATH; with a sanitizer: address, or none."""
+    if os.environ.get(GIVEN) and not sanitizer:
         return Path(os.environ[GIVEN])
 
     def build(folder: Path) -> None:
-        command = [
-            sys.executable,
-            "-m",
-            "pip",
-            "install",
-            "--quiet",
-            "--no-deps",
-            "--target",
-            str(folder),
-            str(SOURCES),
-        ]
-        _run(command)
+        command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(folder)]
+        options: dict[str, str] = {}
+        if sanitizer:
+            # CMake keeps the options of its first build in its folder.
+            command += [f"--config-settings=build-dir={folder / 'build'}", "--config-settings=cmake.build-type=Debug"]
+            options["CXXFLAGS"] = " ".join([*SANITIZERS[sanitizer], "-g", "-DTFDIST_SANITIZED"])
+        _run([*command, str(SOURCES)], **options)
 
-    return _once("package", build)
+    return _once(f"package-{sanitizer}" if sanitizer else "package", build)
 
 
 def stress(sanitizer: str = "") -> Path:
@@ -87,6 +82,6 @@ def _lock(name: str) -> Iterator[None]:
         yield
 
 
-def _run(command: list[str]) -> None:
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=600)
+def _run(command: list[str], **variables: str) -> None:
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=600, env={**os.environ, **variables})
     assert ended.returncode == 0, f"{' '.join(command)} failed:\n{ended.stdout}{ended.stderr}"

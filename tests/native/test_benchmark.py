@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
-from tests.processes import launch
+from tests.processes import launch, run
 
 
 def test_two_workers_measure_both_transports_and_one_of_them_is_recommended(
@@ -27,3 +28,27 @@ def test_two_workers_measure_both_transports_and_one_of_them_is_recommended(
     ]
     best = min(found["packs"], key=lambda row: row["seconds"])["transport"]
     assert f"recommended: AllReduceOptions(transport='{best}', bytes_per_pack=" in ended.text
+
+
+def test_one_process_measures_the_transport_beside_the_algorithms_of_tensorflow(
+    tmp_path: Path, with_native: dict[str, str]
+) -> None:
+    command = [sys.executable, "-m", "tfdist", "bench", "allreduce", "--size", "1M", "--method", "none", "--runs", "2"]
+    ended = run(command, cwd=tmp_path, deadline_seconds=120.0, env=with_native)
+    assert ended.code == 0
+    found = json.loads((tmp_path / "bench-allreduce" / "allreduce.json").read_text())
+    assert [(row["algorithm"], row["transport"]) for row in found["rows"]] == [
+        ("hierarchical_copy", "tensorflow"),
+        ("reduction_to_one_device", "tensorflow"),
+        ("auto", "native"),
+    ]
+    best = min(found["packs"], key=lambda row: row["seconds"])["transport"]
+    assert f"recommended: AllReduceOptions(transport='{best}', bytes_per_pack=" in ended.text
+
+
+def test_one_replica_is_refused_for_the_native_transport(tmp_path: Path, with_native: dict[str, str]) -> None:
+    options = ["--transport", "native", "--devices", "1"]
+    command = [sys.executable, "-m", "tfdist", "bench", "allreduce", *options]
+    ended = run(command, cwd=tmp_path, deadline_seconds=120.0, env=with_native)
+    assert ended.code == 2
+    assert "expected several replicas for --transport native, received one; give --devices=2 or more." in ended.text

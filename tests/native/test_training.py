@@ -48,6 +48,13 @@ def test_fit_has_the_numbers_of_one_device_and_the_same_bits_on_every_worker(wor
 
 
 @FULL
+@pytest.mark.parametrize("words", [("native",), ("native", "distributed")])
+def test_training_with_three_workers_repeats_bit_for_bit(words, train):
+    first, second = train(*words, workers=3), train(*words, "again", workers=3)
+    assert len({result["digest"] for result in first.results + second.results}) == 1
+
+
+@FULL
 @pytest.mark.parametrize("compression", ["topk:0.1", "fp16", "bf16", "threshold", "powersgd"])
 def test_compressed_training_repeats_bit_for_bit_and_is_that_of_tensorflows_transport(compression, train):
     words = ("distributed", f"compression:{compression}")

@@ -27,11 +27,11 @@ from tfdist.optimizers import LAMB, DistributedOptimizer, gradient_traffic
         (lambda: gradient_traffic(LAMB(0.1)), "expected a distributed optimizer, received LAMB; wrap it first."),
         (
             lambda: options_of_path(AllReduceOptions(algorithm="ring"), AllReduceOptions()),
-            "expected all_reduce.algorithm of DistributedOptimizer to be the strategy's, 'auto', received 'ring'",
+            "expected all_reduce.algorithm of an optimizer to be the strategy's, 'auto', received 'ring'",
         ),
         (
             lambda: options_of_path(AllReduceOptions(timeout_seconds=3.0), AllReduceOptions()),
-            "expected all_reduce.timeout_seconds of DistributedOptimizer to be the strategy's, None, received 3.0",
+            "expected all_reduce.timeout_seconds of an optimizer to be the strategy's, None, received 3.0",
         ),
     ],
 )

@@ -39,7 +39,7 @@ def is_of_tfdist(strategy: tf.distribute.Strategy) -> bool:
 
 
 def options_of_path(asked: AllReduceOptions | None, of_strategy: AllReduceOptions) -> AllReduceOptions:
-    """Returns the options that the gradients of a DistributedOptimizer are summed with.
+    """Returns the options that a DistributedOptimizer or LocalSGD sends with.
 
     Args:
         asked: the options that the optimizer was given. The strategy's options replace those that are None.
@@ -60,7 +60,7 @@ def options_of_path(asked: AllReduceOptions | None, of_strategy: AllReduceOption
         value = getattr(asked, name)
         if value not in (None, "auto") and value != getattr(of_strategy, name):
             raise ValueError(
-                f"expected all_reduce.{name} of DistributedOptimizer to be the strategy's, "
+                f"expected all_reduce.{name} of an optimizer to be the strategy's, "
                 f"{getattr(of_strategy, name)!r}, received {value!r}; give it to create_strategy."
             )
     return dataclasses.replace(

@@ -216,7 +216,7 @@ class LocalHook(UpdateHook):
             self.meeting.begin_once(strategy, tf.constant(True), self._may_differ(), self._rows)
             each_replica(alone, args=(given, weight))
             since = self._since + 1
-        every = tf.cast(self.meetings.steps_at(tf.convert_to_tensor(self._steps)), tf.int64)
+        every = self.meetings.steps_at(tf.convert_to_tensor(self._steps))
         due = tf.logical_and(since > 0, since >= every)
         tf.cond(
             due,

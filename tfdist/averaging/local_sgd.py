@@ -41,7 +41,8 @@ def LocalSGD(
         optimizer: an optimizer of the Keras in use, under the strategies one_device, mirrored and
             multi_worker_mirrored.
         every: number of steps from one meeting to the next, or a function of the number of the step (an int64 tensor
-            that counts from 0), which returns this number.
+            that counts from 0), which returns this number, a whole one. A step at which it returns less than 1
+            fails.
         start_step: number of synchronous steps at the beginning, in which gradients are summed as usual: post-local
             SGD.
         outer: "average", "block_momentum", "nesterov" (each with its default options), or a rule of tfdist.averaging.
@@ -49,7 +50,8 @@ def LocalSGD(
         seen: which weights evaluation, saving and callbacks see between meetings: "average", or "chief" for those of
             the first replica.
         all_reduce: bytes_per_pack and compression of what is sent at a meeting; None for those of the strategy. With a
-            compression the changes of the weights since the last meeting are sent compressed.
+            compression the changes of the weights since the last meeting are sent compressed; slots and statistics are
+            not compressed.
         overlap: whether the sums of the weights are sent while the next local steps go on, and used at the next
             meeting. Each replica then keeps the changes that it has made meanwhile. It needs the native transport
             between workers, and an `average` without "slots", because Adam's would become negative.

@@ -6,6 +6,8 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
+import tensorflow as tf
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Meetings:
@@ -13,7 +15,8 @@ class Meetings:
 
     Args:
         every: number of steps from one meeting to the next, at least 1; or a function of the number of the step, an
-            int64 scalar tensor that counts from 0, which returns this number.
+            int64 scalar tensor that counts from 0, which returns this number, a whole one. A step at which it returns
+            less than 1 fails with InvalidArgumentError.
         start_step: number of synchronous steps at the beginning.
 
     Raises:
@@ -21,7 +24,7 @@ class Meetings:
 
     Example:
         >>> from tfdist.averaging.schedule import Meetings
-        >>> [Meetings(every=lambda step: 1 + step // 2).steps_at(step) for step in range(4)]
+        >>> [int(Meetings(every=lambda step: 1 + step // 2).steps_at(step)) for step in range(4)]
         [1, 1, 2, 2]
     """
 
@@ -43,10 +46,28 @@ class Meetings:
         """Whether the replicas meet after every step."""
         return self.every == 1
 
-    def steps_at(self, step: Any) -> Any:
-        """Returns the number of steps from one meeting to the next, as it is at a step.
+    def steps_at(self, step: Any) -> tf.Tensor:
+        """Returns the number of steps from one meeting to the next, as it is at a step: an int64 scalar.
 
         Args:
             step: number of the step, counted from 0; a number or an integer tensor.
+
+        Raises:
+            ValueError: if the function `every` returns no whole number.
         """
-        return self.every(step) if callable(self.every) else self.every
+        if not callable(self.every):
+            return tf.constant(self.every, tf.int64)
+        steps = tf.convert_to_tensor(self.every(tf.cast(step, tf.int64)))
+        if not steps.dtype.is_integer or steps.shape.rank not in (0, None):
+            raise ValueError(
+                f"expected every to return a whole number, received {steps.dtype.name} of shape {steps.shape}; "
+                "for example, cast it with tf.cast(..., tf.int64)."
+            )
+        steps = tf.cast(steps, tf.int64)
+        # What it returns for the synchronous steps at the beginning is not used.
+        used = tf.where(tf.cast(step, tf.int64) < self.start_step, tf.ones([], tf.int64), steps)
+        check = tf.debugging.assert_positive(
+            used, "expected every to return at least 1, received less; make it return a larger number."
+        )
+        with tf.control_dependencies([check]):
+            return tf.identity(steps)

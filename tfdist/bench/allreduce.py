@@ -64,14 +64,14 @@ def parser() -> argparse.ArgumentParser:
         action="append",
         choices=ALGORITHMS,
         help="all-reduce algorithm of the strategy; in one process it may be repeated (default: auto across workers, "
-        "in one process every algorithm that this machine can run)",
+        "in one process every algorithm that this machine can run, and with the transport native auto)",
     )
     result.add_argument(
         "--transport",
         action="append",
         choices=TRANSPORTS,
         help="what carries the sums; may be repeated. auto measures tensorflow, and also native where all workers have "
-        "it; in one process auto measures the one that the strategy takes (default: auto)",
+        "it (default: auto)",
     )
     result.add_argument("--devices", type=int, default=2, help="number of devices in one process (default: 2)")
     result.add_argument("--runs", type=int, default=5, help="number of runs of which the median is taken (default: 5)")
@@ -121,12 +121,22 @@ def _benches_of_one_process(arguments: argparse.Namespace) -> Iterator[Bench]:
     from tfdist.bench.allreduce_measure import Bench
     from tfdist.strategies import create_strategy
 
+    measured = set()
     for transport in arguments.transport:
-        for algorithm in arguments.algorithm or (["auto"] if transport == "native" else _algorithms_of_one_process()):
+        for algorithm in arguments.algorithm or _algorithms_of_one_process(transport):
             options = AllReduceOptions(algorithm=algorithm, transport=transport)
             strategy = create_strategy("mirrored", devices=arguments.devices, all_reduce=options)
             used = "native" if communicators_of(strategy) else "tensorflow"
-            yield Bench(strategy, algorithm=algorithm, transport=used, addresses=[])
+            if used == "tensorflow" and transport == "native":
+                raise ValueError(
+                    "expected several replicas for --transport native, received one; give --devices=2 or more."
+                )
+            if used == "tensorflow" and algorithm == "auto" and not arguments.algorithm:
+                # Without the native transport, the strategy takes one of the algorithms that are measured anyway.
+                continue
+            if (algorithm, used) not in measured:
+                measured.add((algorithm, used))
+                yield Bench(strategy, algorithm=algorithm, transport=used, addresses=[])
 
 
 def _benches_of_cluster(cluster: ClusterConfig, arguments: argparse.Namespace) -> Iterator[Bench]:
@@ -149,11 +159,13 @@ def _benches_of_cluster(cluster: ClusterConfig, arguments: argparse.Namespace) -
             yield Bench(strategy, algorithm=algorithm, transport=transport, addresses=addresses)
 
 
-def _algorithms_of_one_process() -> list[str]:
-    """Returns the algorithms that the devices of this machine can run in one process."""
+def _algorithms_of_one_process(transport: str) -> list[str]:
+    """Returns the algorithms that this machine can run in one process; the native transport is "auto"."""
     import tensorflow as tf
 
-    algorithms = ["hierarchical_copy", "reduction_to_one_device"]
+    if transport == "native":
+        return ["auto"]
+    algorithms = ["hierarchical_copy", "reduction_to_one_device", *(["auto"] if transport == "auto" else [])]
     return ["nccl", *algorithms] if tf.config.list_physical_devices("GPU") else algorithms
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from absl import flags
 
+_PARTS = ("weights", "slots", "statistics")
 _RULES = ("average", "block_momentum", "nesterov", "elastic")
 # The elastic rate times the number of replicas, as in the paper of EASGD (1412.6651).
 _ELASTIC = 0.9
@@ -19,7 +20,8 @@ def is_asked(flag_values: flags.FlagValues) -> bool:
     """
     if flag_values.local_steps is not None:
         return True
-    for name, default in (("outer", "average"), ("local_start_step", 0)):
+    for name, default in (("outer", "average"), ("local_start_step", 0), ("local_average", list(_PARTS))):
+        # A file of flags that absl writes contains the default values.
         if flag_values[name].value != default:
             raise ValueError(
                 f"expected --local_steps with --{name}, received none; write for example --local_steps=16."
@@ -49,7 +51,22 @@ def local_sgd_from_flags(optimizer: Any, flag_values: flags.FlagValues) -> Any:
     outer: Any = flag_values.outer
     if outer == "elastic":
         outer = ElasticAverage(rate=_ELASTIC / tf.distribute.get_strategy().num_replicas_in_sync)
-    return LocalSGD(optimizer, every=flag_values.local_steps, start_step=flag_values.local_start_step, outer=outer)
+    return LocalSGD(
+        optimizer,
+        every=flag_values.local_steps,
+        start_step=flag_values.local_start_step,
+        outer=outer,
+        average=flag_values.local_average,
+    )
+
+
+def _are_parts(parts: list[str]) -> bool:
+    if "weights" not in parts or not set(parts) <= set(_PARTS):
+        raise flags.ValidationError(
+            f"expected a list out of {', '.join(_PARTS)} that contains weights, received {', '.join(parts)}; "
+            "write for example --local_average=weights,statistics."
+        )
+    return True
 
 
 def define(fv: flags.FlagValues) -> None:
@@ -77,3 +94,11 @@ def define(fv: flags.FlagValues) -> None:
     flags.DEFINE_integer(
         "local_start_step", 0, "Number of synchronous steps before the local steps begin.", 0, flag_values=fv
     )
+    flags.DEFINE_list(
+        "local_average",
+        list(_PARTS),
+        "What replicas combine after --local_steps. --compression compresses the weights alone: leave slots out to "
+        "send less.",
+        flag_values=fv,
+    )
+    flags.register_validator("local_average", _are_parts, flag_values=fv)

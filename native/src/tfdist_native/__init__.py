@@ -4,7 +4,7 @@ from pathlib import Path
 
 __version__ = "0.1.0"
 
-PROTOCOL = 3
+PROTOCOL = 4
 """tfdist and ranks with the same number understand each other."""
 
 _FOLDER = Path(__file__).parent

@@ -18,7 +18,7 @@ import numpy as np
 import tensorflow as tf
 
 import tfdist
-from tfdist.averaging import DPSGD, ChocoSGD, LocalSGD
+from tfdist.averaging import DPSGD, ChocoSGD, ElasticAverage, LocalSGD
 from tfdist.checkpoint.auto_resume import AutoResume
 from tfdist.input import distribute_files, write_tfrecords
 from tfdist.keras_compat import keras_in_use
@@ -137,8 +137,9 @@ def main() -> None:
             optimizer = ChocoSGD(optimizer, compression="topk:0.1", consensus_rate=0.3)
         elif given.local_steps:
             average = ["weights", "statistics"] if given.overlap else ["weights", "slots", "statistics"]
+            outer = ElasticAverage(rate=0.3) if given.outer == "elastic" else given.outer
             optimizer = LocalSGD(
-                optimizer, every=given.local_steps, outer=given.outer, average=average, overlap=given.overlap
+                optimizer, every=given.local_steps, outer=outer, average=average, overlap=given.overlap
             )
         number = signal.SIGKILL if given.kill_after else signal.SIGTERM
         steps = given.kill_after or given.terminate_after

@@ -21,6 +21,7 @@ OTHER_ALGORITHM = "another algorithm than the ring was asked for"
 KNOWN_BEFORE = (NOT_INSTALLED, ON_GPUS, OTHER_ALGORITHM)
 """Reasons that a process knows before it asks the others."""
 
+_INSTALL = "install tfdist-native with `pip install '.[native]'` in a checkout of tfdist on all workers, or "
 # For all that the workers do here; the rest of their time for the start is left to what follows.
 _LONGEST_SECONDS = 60.0
 _SHARE_OF_START = 0.8
@@ -70,9 +71,11 @@ def install(strategy: tf.distribute.MultiWorkerMirroredStrategy, *, asked: str, 
         for listener in listeners:
             listener.close()
         if asked == "native":
+            # A package that is missing, of another release, or cannot be loaded.
+            advice = _INSTALL if "tfdist-native" in why else ""
             raise RuntimeError(
-                f"expected all workers to have the native transport, received: {why}; install tfdist-native with "
-                "`pip install '.[native]'` in a checkout of tfdist on all workers, or leave all_reduce.transport out."
+                f"expected all workers to have the native transport, received: {why}; {advice}leave "
+                "all_reduce.transport out."
             )
         return why
     communicators: list[Communicator] = []

@@ -9,7 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
-PROTOCOL = 3
+PROTOCOL = 4
 """Which protocol of tfdist-native this code was written for."""
 
 NOT_INSTALLED = "tfdist-native is not installed"

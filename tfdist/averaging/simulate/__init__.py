@@ -1,7 +1,8 @@
 """A simulator of training with few meetings: what N workers compute, and when, in float64 NumPy, without TensorFlow.
 
 The functions are deterministic and know nothing of devices: the gradients come from a function of worker, step and
-weights. Tests compare the code for TensorFlow with them, and they help to plan for more workers than there are.
+weights. Tests compare the code for TensorFlow with them, except `ad_psgd`, which is here alone. They help to plan for
+more workers than there are.
 
 - `local_sgd`: local steps and meetings, with the outer rules `Average`, `BlockMomentum`, `Nesterov`, `ElasticAverage`.
 - `d_psgd`, `choco_sgd`, `ad_psgd`: each worker averages with a few peers.

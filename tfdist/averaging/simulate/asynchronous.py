@@ -27,7 +27,7 @@ class Staleness:
 
     Args:
         scale: the factor of the learning rate: "1/tau" divides by the staleness where it is above 1 (Zhang et al.,
-            arXiv:1511.05950), None is 1, and a function receives the staleness.
+            arXiv:1511.05950), None, the default of the simulator, is 1, and a function receives the staleness.
         drop_above: gradients with a larger staleness are dropped; None drops none.
         bound: a worker begins a step only if it has finished at most this many steps more than the slowest worker has
             (stale synchronous parallel, Ho et al., NIPS 2013). 0 makes all workers wait for each other after each step.

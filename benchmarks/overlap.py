@@ -22,7 +22,8 @@ from pathlib import Path
 
 import numpy as np
 from namespaces import hosts
-from slow_network import Contender, run
+from slow_network import run
+from slow_network_contenders import Contender
 
 PACKS = Contender(program="keras_worker.py", method="tfdist")
 ONE_PACK = Contender(program="keras_worker.py", method="tfdist one-pack")

@@ -32,106 +32,11 @@ from typing import Any
 import numpy as np
 from documents import replace_tables
 from namespaces import Host, hosts
+from slow_network_contenders import CONTENDERS, START, SYNCHRONOUS, Contender
 
 FOLDER = Path(__file__).parent
 RATES = {"100 Mbit/s": "100mbit", "1 Gbit/s": "1gbit", "unshaped": None}
 DEADLINE_SECONDS = 1800.0
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Contender:
-    """A training method that is compared with the others.
-
-    Attributes:
-        program: file name of the program in the folder contenders.
-        method: the program's --method.
-        python: which interpreter runs the program: "own", "torch" or "horovod".
-        exact: whether the weights depend on the number of workers only by rounding: gradients are summed in every step,
-            uncompressed. The accuracy is then measured only for the smallest number of workers, and otherwise for each.
-    """
-
-    program: str
-    method: str
-    python: str = "own"
-    exact: bool = False
-
-
-# A third of the first epoch.
-START = 78
-CONTENDERS = {
-    "TensorFlow": Contender(program="keras_worker.py", method="stock", exact=True),
-    "tfdist": Contender(program="keras_worker.py", method="tfdist", exact=True),
-    "tfdist, native": Contender(program="keras_worker.py", method="tfdist native", exact=True),
-    "tfdist, fp16": Contender(program="keras_worker.py", method="tfdist fp16"),
-    "tfdist, topk:0.01": Contender(program="keras_worker.py", method="tfdist topk:0.01"),
-    "tfdist, threshold:0.001": Contender(program="keras_worker.py", method="tfdist threshold:0.001"),
-    "tfdist, powersgd:4": Contender(program="keras_worker.py", method="tfdist powersgd:4"),
-    "tfdist, local:16": Contender(program="keras_worker.py", method="tfdist local every=16"),
-    "tfdist, local:16, slots": Contender(
-        program="keras_worker.py", method="tfdist local every=16 average=weights,slots"
-    ),
-    "tfdist, local:16, fp16": Contender(program="keras_worker.py", method="tfdist local every=16 compression=fp16"),
-    "tfdist, local:16, topk:0.01": Contender(
-        program="keras_worker.py", method="tfdist local every=16 compression=topk:0.01"
-    ),
-    "tfdist, local:16, powersgd:4": Contender(
-        program="keras_worker.py", method="tfdist local every=16 compression=powersgd:4"
-    ),
-    "tfdist, native, local:16": Contender(program="keras_worker.py", method="tfdist native local every=16"),
-    "tfdist, native, local:16, overlap": Contender(
-        program="keras_worker.py", method="tfdist native local every=16 overlap=1"
-    ),
-    # The name gives the learning rate where it is not that of the others.
-    "tfdist, rate 0.1": Contender(program="keras_worker.py", method="tfdist rate=0.1", exact=True),
-    "tfdist, powersgd:4, rate 0.1": Contender(program="keras_worker.py", method="tfdist powersgd:4 rate=0.1"),
-    "tfdist, local:8, fp16, rate 0.1": Contender(
-        program="keras_worker.py", method="tfdist local every=8 compression=fp16 rate=0.1"
-    ),
-    "tfdist, local:8, powersgd:32, rate 0.1": Contender(
-        program="keras_worker.py", method="tfdist local every=8 compression=powersgd:32 rate=0.1"
-    ),
-    "tfdist, local:4, powersgd:32, rate 0.1": Contender(
-        program="keras_worker.py", method="tfdist local every=4 compression=powersgd:32 rate=0.1"
-    ),
-    "tfdist, native, local:8, powersgd:32, rate 0.1": Contender(
-        program="keras_worker.py", method="tfdist native local every=8 compression=powersgd:32 rate=0.1"
-    ),
-    "tfdist, native, local:8, powersgd:32, overlap, rate 0.1": Contender(
-        program="keras_worker.py", method="tfdist native local every=8 compression=powersgd:32 overlap=1 rate=0.1"
-    ),
-    "tfdist, local:16, rate 0.1": Contender(program="keras_worker.py", method="tfdist local every=16 rate=0.1"),
-    "tfdist, local:16, powersgd:64, rate 0.1": Contender(
-        program="keras_worker.py", method="tfdist local every=16 compression=powersgd:64 rate=0.1"
-    ),
-    "tfdist, post-local:16": Contender(program="keras_worker.py", method=f"tfdist local every=16 start={START}"),
-    "tfdist, DiLoCo:16": Contender(program="keras_worker.py", method="tfdist local every=16 outer=nesterov"),
-    "tfdist, DiLoCo:16, rate 0.02": Contender(
-        program="keras_worker.py", method="tfdist local every=16 outer=nesterov rate=0.02"
-    ),
-    "tfdist, DiLoCo:8, powersgd:32": Contender(
-        program="keras_worker.py", method="tfdist local every=8 outer=nesterov compression=powersgd:32"
-    ),
-    "tfdist, DiLoCo:16, fp16": Contender(
-        program="keras_worker.py", method="tfdist local every=16 outer=nesterov compression=fp16"
-    ),
-    "tfdist, EASGD:16": Contender(program="keras_worker.py", method="tfdist local every=16 outer=elastic"),
-    "tfdist, D-PSGD": Contender(program="keras_worker.py", method="tfdist native gossip mixing=exponential"),
-    "tfdist, D-PSGD, one peer": Contender(
-        program="keras_worker.py", method="tfdist native gossip mixing=one_peer_exponential"
-    ),
-    "tfdist, CHOCO, topk:0.01": Contender(
-        program="keras_worker.py", method="tfdist native gossip compression=topk:0.01 gamma=0.1"
-    ),
-    "torch DDP": Contender(program="torch_worker.py", method="torch", python="torch", exact=True),
-    "torch DDP, fp16 hook": Contender(program="torch_worker.py", method="torch fp16", python="torch"),
-    "torch DDP, PowerSGD hook": Contender(program="torch_worker.py", method="torch powersgd:4", python="torch"),
-    "torch, local:16": Contender(program="torch_worker.py", method="torch local every=16", python="torch"),
-    "torch, post-local:16": Contender(
-        program="torch_worker.py", method=f"torch local every=16 start={START}", python="torch"
-    ),
-    "Horovod": Contender(program="horovod_worker.py", method="horovod", python="horovod", exact=True),
-    "Horovod, fp16": Contender(program="horovod_worker.py", method="horovod fp16", python="horovod"),
-}
 
 
 def one_thread() -> dict[str, str]:
@@ -304,7 +209,7 @@ class Measured:
 def measured_on(arguments: argparse.Namespace, results: Results, workers: int, rate: str) -> dict[str, Measured]:
     """Returns what was measured of each contender on a link."""
     found = {}
-    for name in CONTENDERS:
+    for name in (name for name in CONTENDERS if name in arguments.contender):
         runs = [
             value for key, value in results.known.items() if key.startswith(run_key(name, workers, rate, arguments))
         ]
@@ -363,7 +268,11 @@ def main() -> None:
     parser.add_argument("--torch", help="interpreter with torch; without this option torch is not measured")
     parser.add_argument("--horovod", help="interpreter with Horovod; without this option Horovod is not measured")
     parser.add_argument(
-        "--contender", nargs="+", choices=tuple(CONTENDERS), default=list(CONTENDERS), help="what is measured"
+        "--contender",
+        nargs="+",
+        choices=tuple(CONTENDERS),
+        default=list(SYNCHRONOUS),
+        help="what is measured and shown; by default the contenders of docs/benchmarks/communication.md",
     )
     parser.add_argument("--workers", type=int, nargs="+", default=[2, 4])
     parser.add_argument("--rate", nargs="+", choices=tuple(RATES), default=list(RATES))

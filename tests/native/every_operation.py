@@ -1,4 +1,4 @@
-"""Every operation of the transport in every dtype, through TensorFlow: python every_operation.py. Prints errors."""
+"""Every operation of the transport in every dtype, through TensorFlow. Prints what is wrong, and how many."""
 
 from __future__ import annotations
 

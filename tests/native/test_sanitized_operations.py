@@ -26,8 +26,11 @@ def sanitized() -> dict[str, str]:
     ]
     if not all(os.path.isabs(library) for library in libraries):
         pytest.skip("the compiler has no AddressSanitizer")
+    package = build.package("address")
+    for library in (package / "tfdist_native").glob("*.so"):
+        assert b"__asan_init" in library.read_bytes()
     return {
-        "PYTHONPATH": os.pathsep.join([str(ROOT), str(build.package("address"))]),
+        "PYTHONPATH": os.pathsep.join([str(ROOT), str(package)]),
         # The interpreter is built without it. It and TensorFlow keep memory until they end.
         "LD_PRELOAD": " ".join(libraries),
         "ASAN_OPTIONS": "detect_leaks=0:alloc_dealloc_mismatch=0",

@@ -33,6 +33,7 @@ def small(strategy: Any, optimizer: Any) -> Any:
     return model
 
 
+@pytest.mark.full
 def test_readers_see_the_common_weights_until_an_elastic_training_makes_its_first_local_step(strategy: Any) -> None:
     plain = small(strategy, keras.optimizers.SGD(0.05))
     fit(plain, epochs=1, shuffle=False)
@@ -203,6 +204,7 @@ def test_meetings_leave_a_frozen_layer_alone(strategy: Any, options: dict[str, A
     assert (trained.numpy() != before[1]).any()
 
 
+@pytest.mark.full
 def test_estimates_of_choco_are_right_if_some_of_the_weights_are_set(strategy: Any) -> None:
     optimizer = ChocoSGD(keras.optimizers.SGD(0.05), compression="topk:0.1", consensus_rate=0.5)
     model = small(strategy, optimizer)
@@ -220,6 +222,7 @@ def test_estimates_of_choco_are_right_if_some_of_the_weights_are_set(strategy: A
             np.testing.assert_allclose(one, other, rtol=0, atol=1e-6)
 
 
+@pytest.mark.full
 def test_a_callback_that_stores_variables_at_batches_sees_the_average(
     strategy: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

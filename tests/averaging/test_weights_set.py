@@ -105,6 +105,7 @@ def test_weights_set_in_a_loop_of_ones_own_stay(strategy: Any) -> None:
         same(weights_of(model), wanted)
 
 
+@pytest.mark.full
 def test_the_estimates_of_choco_begin_again_with_set_weights(strategy: Any) -> None:
     def made() -> Any:
         keras.utils.set_random_seed(5)
@@ -123,7 +124,10 @@ def test_the_estimates_of_choco_begin_again_with_set_weights(strategy: Any) -> N
     same(weights_of(first), weights_of(other))
 
 
-@pytest.mark.parametrize("read", [lambda model: model.evaluate(*data(), verbose=0), weights_of])
+@pytest.mark.parametrize(
+    "read",
+    [pytest.param(lambda model: model.evaluate(*data(), verbose=0), marks=FULL, id="evaluate"), weights_of],
+)
 def test_a_value_that_is_not_a_number_is_not_taken_for_one_that_was_set(strategy: Any, read: Callable) -> None:
     model = make(strategy, every=1000)
     fit(model, epochs=1)

@@ -160,6 +160,7 @@ print("RESULT", before.dtype, abs(after - before).max(), abs(before).max())
 """
 
 
+@pytest.mark.full
 def test_ctc_of_tensorflow_computes_parts_of_its_gradient_in_float32(tmp_path: Path) -> None:
     ended = run([sys.executable, "-c", CTC_OF_CHANGED_INPUTS], cwd=tmp_path, deadline_seconds=120)
     dtype, change, size = ended.text.partition("RESULT ")[2].split()[:3]

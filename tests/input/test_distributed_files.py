@@ -16,7 +16,7 @@ from tfdist.input import DistributedFiles, InputState, ShardPlan, distribute, di
 STRATEGIES = [
     ("one_device", {}),
     ("mirrored", {"devices": 2}),
-    ("central_storage", {"devices": 2}),
+    pytest.param("central_storage", {"devices": 2}, marks=pytest.mark.full),
     ("multi_worker_mirrored", {}),
 ]
 

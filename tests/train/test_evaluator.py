@@ -172,6 +172,7 @@ def test_an_evaluator_that_lags_evaluates_the_newest_snapshot(training, evaluate
     assert "1 older not evaluated" in caplog.text
 
 
+@pytest.mark.full
 def test_a_restarted_evaluator_goes_on(training, evaluate, values, strategy, monkeypatch):
     values.evaluator_timeout_seconds = 0.0
     training.to(1.0)

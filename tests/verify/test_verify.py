@@ -129,7 +129,7 @@ def test_wrong_options_are_refused(words: list[str], message: str, capsys: pytes
     ("program", "message"),
     [
         ("print('no training')", "received a program without a training step."),
-        ("raise ValueError('no data')", "ValueError: no data"),
+        pytest.param("raise ValueError('no data')", "ValueError: no data", marks=pytest.mark.full),
     ],
 )
 def test_a_program_that_fails_on_one_device_is_told(program: str, message: str, tmp_path: Path) -> None:

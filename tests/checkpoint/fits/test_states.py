@@ -25,6 +25,7 @@ from tfdist.keras_compat import keras_in_use
 keras = tf.keras
 
 
+@pytest.mark.full
 def test_an_interruption_of_the_validation(strategy, tmp_path):
     x, y = data()
     options = {"validation_data": (x[:32], y[:32])}
@@ -138,6 +139,7 @@ def test_a_model_that_is_built_in_its_first_step(strategy, tmp_path):
             train(AutoResume(directory, every_steps=3))
 
 
+@pytest.mark.full
 def test_a_model_that_runs_eagerly(tmp_path):
     strategy, options = tfdist.create_strategy("one_device"), {"compiled": {"run_eagerly": True}}
     if keras_in_use().is_keras3:

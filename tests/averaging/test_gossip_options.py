@@ -134,8 +134,7 @@ def test_one_replica_is_the_bare_optimizer(wrap: Any) -> None:
         np.testing.assert_array_equal(one, other)
 
 
-@FULL
-@pytest.mark.parametrize("wrap", [DPSGD, choco])
+@pytest.mark.parametrize("wrap", [pytest.param(DPSGD, marks=FULL), choco])
 def test_readers_see_the_mean_and_training_goes_on_with_own_weights(strategy: Any, wrap: Any, tmp_path: Path) -> None:
     plain, read = make(strategy, wrap), make(strategy, wrap)
     fit(plain)

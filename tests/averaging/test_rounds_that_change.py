@@ -204,7 +204,6 @@ def test_meetings_leave_a_frozen_layer_alone(strategy: Any, options: dict[str, A
     assert (trained.numpy() != before[1]).any()
 
 
-@pytest.mark.full
 def test_estimates_of_choco_are_right_if_some_of_the_weights_are_set(strategy: Any) -> None:
     optimizer = ChocoSGD(keras.optimizers.SGD(0.05), compression="topk:0.1", consensus_rate=0.5)
     model = small(strategy, optimizer)

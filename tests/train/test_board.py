@@ -108,7 +108,6 @@ def test_the_share_of_waiting_tells_a_straggler(tmp_path):
     assert first > second + 0.2
 
 
-@pytest.mark.full
 def test_a_share_of_waiting_is_a_scalar(tmp_path):
     watch = types.SimpleNamespace(waiting_share=lambda: 0.25)
     model = keras().Sequential([keras().layers.Input([2]), keras().layers.Dense(1)])

@@ -31,7 +31,8 @@ def test_sums_are_counted_when_they_begin_and_when_they_end(found):
 
 def test_sums_leave_no_threads_behind(found):
     assert found["many"] == [[MANY], [MANY]]
-    assert found["more threads"] <= 4
+    # A thread for each pack would be four times as many. TensorFlow's own pools grow with the load of the machine.
+    assert found["more threads"] < MANY / 2
 
 
 def test_a_job_that_does_something_else_for_longer_than_the_timeout_is_left_alone(found):

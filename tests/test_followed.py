@@ -69,12 +69,20 @@ def test_a_block_that_nobody_can_follow_is_an_error() -> None:
         actions("Look at this:\n\n```python\nprint()\n```\n")
 
 
+@pytest.fixture
+def keras_of_a_reader(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The Keras that comes with tfdist: the numbers on the page are those of Keras 3."""
+    monkeypatch.delenv("TF_USE_LEGACY_KERAS", raising=False)
+
+
 @pytest.mark.full
+@pytest.mark.usefixtures("keras_of_a_reader")
 def test_the_tutorial_comes_to_its_end_where_tfdist_is_installed(tmp_path: Path) -> None:
     follow(after(actions((ROOT / "docs" / "tutorial.md").read_text()), "python plain.py"), tmp_path)
 
 
 @pytest.mark.full
+@pytest.mark.usefixtures("keras_of_a_reader")
 def test_the_tutorial_comes_to_its_end_in_a_new_environment(tmp_path: Path) -> None:
     python = Path(sys.executable).resolve()
     (tmp_path / "bin").mkdir()

@@ -22,6 +22,9 @@ import os, time
 import tensorflow as tf
 
 calls = 0
+if hasattr(tf.keras.backend, "experimental"):
+    # Keras 2 keeps no state of Dropout's random numbers without this call.
+    tf.keras.backend.experimental.enable_tf_random_generator()
 
 
 def wait():

@@ -31,7 +31,7 @@ def test_sums_are_counted_when_they_begin_and_when_they_end(found):
 
 def test_sums_leave_no_threads_behind(found):
     assert found["many"] == [[MANY], [MANY]]
-    # A thread for each pack would be four times as many. TensorFlow's own pools grow with the load of the machine.
+    # A thread for each sum of a pack would make 4 * MANY. TensorFlow's own pools grow with the load of the machine.
     assert found["more threads"] < MANY / 2
 
 

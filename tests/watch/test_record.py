@@ -83,8 +83,16 @@ def test_a_worker_without_record_has_the_longest_limit_and_is_silent_since_the_b
     found, known = received.standing(1, None, own=OWN)
     assert known is None
     assert (found.seconds, found.limit, found.silent_seconds, found.is_heard) == (3.0, 1800.0, 30.0, False)
-    quiet = WorkerState(worker=1, fields={"other": 1}, age_seconds=0.1)
-    assert received.standing(1, quiet, own=OWN)[0].silent_seconds == 0.0
+
+
+def test_a_worker_whose_datagrams_cease_before_its_first_record_is_silent(clock):
+    received = Received(["a:1", "b:2"], longest_limit=1800.0)
+    clock.now += 30.0
+    for age in (0.1, 9.0):
+        quiet = WorkerState(worker=1, fields={"other": 1}, age_seconds=age)
+        found, known = received.standing(1, quiet, own=OWN)
+        assert known is None
+        assert (found.silent_seconds, found.is_heard) == (age, True)
 
 
 def test_the_state_of_a_silent_process_on_this_machine_is_read(clock):

@@ -101,7 +101,8 @@ class Received:
         address = self._addresses[worker]
         record = None if state is None else Record.from_fields(state.fields)
         if state is None or record is None:
-            silent = now - self._began if state is None else 0.0
+            # A worker that publishes something else than records may be stopped, too.
+            silent = now - self._began if state is None else state.age_seconds
             unknown = Standing(
                 worker=worker,
                 phase=own.phase,

@@ -90,8 +90,8 @@ class Watch:
         self._straggler_at = -_STRAGGLER_AGAIN_SECONDS
 
     def __enter__(self) -> Watch:
-        self.start()
         self.position.begin_step(TRAINING, 0)
+        self.start()
         return self
 
     def __exit__(
@@ -135,6 +135,8 @@ class Watch:
             return
         if self._mesh.size > 1:
             restart_on_loss().begin()
+        # At once: a worker that is stopped before the first tick is named with its process, too.
+        self._publish(self.position.where(), waits=None, counts_batches=False, urgent=True)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, args=(self._stop,), daemon=True, name="tfdist-watch")
         self._thread.start()
@@ -188,7 +190,7 @@ class Watch:
         if judge:
             self._judge(own, where)
 
-    def _publish(self, where: Where, *, waits: str | None, counts_batches: bool) -> Standing:
+    def _publish(self, where: Where, *, waits: str | None, counts_batches: bool, urgent: bool = False) -> Standing:
         shares = self._samples.shares()
         is_slow = where.seconds > 1
         record = Record(
@@ -207,7 +209,7 @@ class Watch:
             share_sum=None if shares is None else shares.sum,
             share_callbacks=None if shares is None else shares.callbacks,
         )
-        self._mesh.publish(**record.to_fields())
+        self._mesh.publish(urgent=urgent, **record.to_fields())
         fields = {field.name for field in dataclasses.fields(Standing)}
         known = {name: value for name, value in vars(record).items() if name in fields}
         return Standing(**{**known, "worker": self._mesh.worker, "seconds": where.seconds})

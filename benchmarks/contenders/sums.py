@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import statistics
 import time
@@ -28,8 +29,17 @@ def runs_of(size: int) -> tuple[int, int]:
     return timed, timed // 5 + 1
 
 
+def processor_seconds() -> dict[str, float]:
+    """Returns how long each thread of this process has run on a processor."""
+    found = {}
+    for path in Path("/proc/self/task").glob("*/schedstat"):
+        with contextlib.suppress(OSError):
+            found[path.parent.name] = int(path.read_text().split()[0]) / 1e9
+    return found
+
+
 def measure(rank: int, ranks: int, sizes: Sequence[str], make: Callable[[int], tuple[Callable[[], Any], Any]]) -> None:
-    """Prints the median time of a sum of each size, on rank 0.
+    """Prints, on rank 0, the median time of a sum of each size, and the processor time of the thread that has most of it.
 
     Args:
         rank: the own rank.
@@ -37,7 +47,7 @@ def measure(rank: int, ranks: int, sizes: Sequence[str], make: Callable[[int], t
         sizes: bytes of the arrays of float32, as texts.
         make: takes a number of elements; returns what sums arrays of ones, and what returns the last sum.
     """
-    times = {}
+    times, busiest = {}, {}
     for text in sizes:
         size = int(text)
         step, result = make(size // 4)
@@ -46,11 +56,13 @@ def measure(rank: int, ranks: int, sizes: Sequence[str], make: Callable[[int], t
         runs, before = runs_of(size)
         for _ in range(before - 1):
             step()
-        taken = []
+        taken, at_first = [], processor_seconds()
         for _ in range(runs):
             begin = time.perf_counter()
             step()
             taken.append(time.perf_counter() - begin)
         times[text] = statistics.median(taken)
+        used = [seconds - at_first.get(thread, 0.0) for thread, seconds in processor_seconds().items()]
+        busiest[text] = max(used) / runs
     if rank == 0:
-        print("RESULT", json.dumps(times), flush=True)
+        print("RESULT", json.dumps({"times": times, "busiest": busiest}), flush=True)

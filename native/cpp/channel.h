@@ -15,13 +15,16 @@ class PeerLost : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// All calls return at once. Each end of a channel belongs to one thread.
+// All calls return at once. Each end of a channel belongs to one thread, but see SendsOnAnotherThread.
 class Channel {
  public:
   virtual ~Channel() = default;
 
   // Sends as many bytes as the channel takes now, and returns their number.
   virtual size_t Send(const iovec* parts, int count) = 0;
+
+  // Whether the channel has room now, and another thread may call Send while this one calls the other functions.
+  virtual bool SendsOnAnotherThread() const { return false; }
 
   // Returns received bytes without taking them out of the stream, and sets their number. There are fewer than `least`
   // only if no more have arrived. `least` is at most 64.

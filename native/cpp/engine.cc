@@ -9,8 +9,10 @@
 #endif
 
 #include <algorithm>
+#include <cstdint>
 #include <cstring>
 #include <exception>
+#include <iterator>
 #include <new>
 #include <sstream>
 #include <system_error>
@@ -100,6 +102,7 @@ Engine::Engine(Mesh mesh, std::vector<std::string> names)
       size_(static_cast<int>(mesh.channels.size())),
       names_(std::move(names)),
       hosts_(std::move(mesh.hosts)),
+      sender_bytes_(mesh.sender_bytes),
       peers_(mesh.channels.size()),
       wake_(std::move(mesh.wake)),
       events_(epoll_create1(EPOLL_CLOEXEC)) {
@@ -122,6 +125,10 @@ Engine::Engine(Mesh mesh, std::vector<std::string> names)
     // Its number tells it from the channel.
     add(peer.lifeline->Socket(), EPOLLIN | EPOLLRDHUP, size_ + 1 + rank);
   }
+  bool is_of_use = std::any_of(peers_.begin(), peers_.end(), [](const Peer& peer) {
+    return peer.channel && peer.channel->SendsOnAnotherThread();
+  });
+  if (is_of_use && sender_bytes_ != SIZE_MAX) sender_ = std::make_unique<Sender>([this] { Wake(); });
   thread_ = std::thread([this] { Run(); });
 }
 
@@ -149,9 +156,13 @@ void Engine::Start(Request request) {
   }
   if (failure.code != Code::kOk) {
     request.done(failure);
-  } else if (is_asleep_.exchange(false)) {
-    WriteTo(wake_);
+  } else {
+    Wake();
   }
+}
+
+void Engine::Wake() {
+  if (is_asleep_.exchange(false)) WriteTo(wake_);
 }
 
 void Engine::Abort(Code code, const std::string& message) {
@@ -332,6 +343,13 @@ bool Engine::NextFragment(Peer& peer) {
 bool Engine::SendTo(Peer& peer) {
   bool moved = false;
   for (;;) {
+    if (peer.is_handed_over) {
+      if (!peer.handed_over.is_done.load()) return moved;
+      peer.is_handed_over = false;
+      if (peer.handed_over.error) std::rethrow_exception(peer.handed_over.error);
+      moved |= peer.handed_over.sent > 0;
+      TakeSent(peer, peer.handed_over.sent);
+    }
     if (peer.header_sent == sizeof(Header) && !peer.left && !peer.padding) {
       peer.is_blocked = false;
       if (!NextFragment(peer)) return moved;
@@ -339,26 +357,44 @@ bool Engine::SendTo(Peer& peer) {
     iovec parts[3] = {{reinterpret_cast<char*>(&peer.header) + peer.header_sent, sizeof(Header) - peer.header_sent},
                       {const_cast<char*>(peer.from), peer.left},
                       {const_cast<char*>(kZeros), peer.padding}};
+    if (sender_ && peer.left >= sender_bytes_ && peer.channel->SendsOnAnotherThread()) {
+      peer.handed_over.channel = peer.channel.get();
+      std::copy(std::begin(parts), std::end(parts), peer.handed_over.parts);
+      peer.is_handed_over = true;
+      sender_->Start(&peer.handed_over);
+      return true;
+    }
     size_t sent = peer.channel->Send(parts, 3);
     if (!sent) {
       peer.is_blocked = true;
       return moved;
     }
     moved = true;
-    bytes_sent_.store(bytes_sent_.load(std::memory_order_relaxed) + sent, std::memory_order_relaxed);
-    size_t of_header = std::min(sent, sizeof(Header) - peer.header_sent);
-    peer.header_sent += of_header;
-    sent -= of_header;
-    size_t of_bytes = std::min(sent, peer.left);
-    peer.from += of_bytes;
-    peer.left -= of_bytes;
-    peer.padding -= sent - of_bytes;
-    if (peer.header_sent == sizeof(Header) && !peer.left && !peer.padding) {
-      if (peer.sending->sent == peer.sending->bytes) {
-        Count(peer.sends_for);
-        peer.sending = nullptr;
-      }
-    }
+    TakeSent(peer, sent);
+  }
+}
+
+// Whether the second thread sends bytes of this memory. The sum of them may come before it has returned.
+bool Engine::IsBeingSent(const Peer& peer, const char* from, size_t bytes) {
+  if (!peer.is_handed_over || peer.handed_over.is_done.load()) return false;
+  return from < peer.from + peer.left && peer.from < from + bytes;
+}
+
+// The channel has taken so many bytes of the fragment that is being sent.
+void Engine::TakeSent(Peer& peer, size_t sent) {
+  if (!sent) return;
+  bytes_sent_.store(bytes_sent_.load(std::memory_order_relaxed) + sent, std::memory_order_relaxed);
+  size_t of_header = std::min(sent, sizeof(Header) - peer.header_sent);
+  peer.header_sent += of_header;
+  sent -= of_header;
+  size_t of_bytes = std::min(sent, peer.left);
+  peer.from += of_bytes;
+  peer.left -= of_bytes;
+  peer.padding -= sent - of_bytes;
+  if (peer.header_sent < sizeof(Header) || peer.left || peer.padding) return;
+  if (peer.sending->sent == peer.sending->bytes) {
+    Count(peer.sends_for);
+    peer.sending = nullptr;
   }
 }
 
@@ -419,7 +455,7 @@ bool Engine::ReceiveFrom(int rank) {
     }
     Incoming& part = *peer.receiving;
     if (peer.to_receive) {
-      if (part.sum != nullptr) return moved;
+      if (part.sum != nullptr || IsBeingSent(peer, part.to + part.received, peer.to_receive)) return moved;
       size_t bytes = peer.channel->Receive(part.to + part.received, peer.to_receive);
       if (!bytes) return moved;
       part.received += bytes;
@@ -769,6 +805,8 @@ void Engine::FailAll() {
     is_running_ = false;
     requests.swap(requests_);
   }
+  // It may be sending what belongs to the operations.
+  if (sender_) sender_->Stop();
   for (auto& peer : peers_) {
     peer.channel.reset();
     peer.lifeline.reset();
@@ -785,7 +823,9 @@ void Engine::FailAll() {
 bool Engine::HasNews() {
   bool has_news = false;
   for (auto& peer : peers_) {
-    if (peer.channel && !peer.is_gone) has_news |= peer.channel->HasNews(peer.is_blocked);
+    if (!peer.channel || peer.is_gone) continue;
+    has_news |= peer.channel->HasNews(peer.is_blocked);
+    has_news |= failing_.code == Code::kOk && peer.is_handed_over && peer.handed_over.is_done.load();
   }
   std::lock_guard<std::mutex> lock(mutex_);
   return has_news || !requests_.empty() || abort_.code != Code::kOk;

@@ -1,4 +1,4 @@
-// Runs the collective operations of one rank on one thread.
+// Runs the collective operations of one rank on one thread, and has a second one send large messages if there are cores.
 #pragma once
 
 #include <atomic>
@@ -18,6 +18,7 @@
 #include "forked.h"
 #include "lifeline.h"
 #include "operation.h"
+#include "sender.h"
 
 namespace tfdist {
 
@@ -46,6 +47,8 @@ struct Mesh {
   Hosts hosts;
   // Written to by other processes of this host to wake the thread.
   FileDescriptor wake;
+  // Messages of at least so many bytes are sent on a second thread, where a channel allows that; SIZE_MAX for none.
+  size_t sender_bytes = SIZE_MAX;
 };
 
 class Engine {
@@ -89,6 +92,9 @@ class Engine {
     size_t left = 0, padding = 0;
     Outgoing* sending = nullptr;
     Operation* sends_for = nullptr;
+    // What the second thread sends of it.
+    Sending handed_over;
+    bool is_handed_over = false;
     // The fragment that is being received.
     Operation* receives_for = nullptr;
     Incoming* receiving = nullptr;
@@ -115,6 +121,10 @@ class Engine {
   uint32_t NextRound(uint64_t key);
   bool SendTo(Peer& peer);
   bool NextFragment(Peer& peer);
+  void TakeSent(Peer& peer, size_t sent);
+  static bool IsBeingSent(const Peer& peer, const char* from, size_t bytes);
+  // Wakes the thread if it sleeps.
+  void Wake();
   bool ReceiveFrom(int rank);
   bool ReadHeader(int rank);
   bool SumUp(Operation* op, Summation& sum);
@@ -151,6 +161,7 @@ class Engine {
   const int rank_, size_, forks_ = Forks();
   const std::vector<std::string> names_;
   const Hosts hosts_;
+  const size_t sender_bytes_;
   std::vector<Peer> peers_;
   FileDescriptor wake_, events_;
 
@@ -160,7 +171,7 @@ class Engine {
   bool is_ending_ = false;              // guarded by mutex_
   bool is_running_ = true;              // guarded by mutex_
   Status failure_;                      // guarded by mutex_
-  std::atomic<bool> is_asleep_{false};  // whether Start has to write to wake_
+  std::atomic<bool> is_asleep_{false};  // whether Wake has to write to wake_
 
   std::unordered_map<uint64_t, std::vector<std::unique_ptr<Operation>>> running_;  // by tag
   // How many operations of a tag have started; of the tags that were used last, since TensorFlow makes new ones for each
@@ -177,6 +188,7 @@ class Engine {
   Clock::time_point parting_until_;
   Clock::time_point deadlines_checked_, hosts_checked_;
   std::atomic<uint64_t> bytes_sent_{0};
+  std::unique_ptr<Sender> sender_;  // null if no message is handed over
   std::thread thread_;
 };
 

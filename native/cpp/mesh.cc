@@ -22,6 +22,7 @@
 #include <system_error>
 
 #include "lifeline.h"
+#include "sender.h"
 #include "shared_memory_channel.h"
 #include "tcp_channel.h"
 
@@ -223,6 +224,10 @@ FileDescriptor ConnectTo(const Resolved& to, bool is_tcp, Clock::time_point unti
   return FileDescriptor();
 }
 
+bool IsSameHost(const Address& one, const Address& other) {
+  return one.host == other.host || (!one.machine.empty() && one.machine == other.machine);
+}
+
 // Returns the ranks of each host; nothing unless each host has the same number of them, and more than one.
 Hosts HostsOf(const std::vector<Address>& addresses) {
   Hosts hosts;
@@ -293,6 +298,9 @@ Mesh Listener::Connect(int rank, const std::vector<Address>& addresses, double t
   mesh.channels.resize(addresses.size());
   mesh.lifelines.resize(addresses.size());
   mesh.hosts = HostsOf(addresses);
+  const Address& here = addresses[static_cast<size_t>(rank)];
+  mesh.sender_bytes = BytesForSender(static_cast<int>(std::count_if(
+      addresses.begin(), addresses.end(), [&](const Address& address) { return IsSameHost(address, here); })));
   mesh.wake = Checked(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), "eventfd");
   auto is_local = [&](int peer) {
     const Address& other = addresses[static_cast<size_t>(peer)];

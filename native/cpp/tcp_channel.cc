@@ -62,17 +62,19 @@ size_t TcpChannel::Send(const iovec* parts, int count) {
   msghdr message{};
   message.msg_iov = const_cast<iovec*>(parts);
   message.msg_iovlen = count;
+  // Before the call: the event that there is room again may come right after it.
+  is_writable_ = false;
   ssize_t result = sendmsg(socket_.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
   if (result >= 0) {
     sent = static_cast<size_t>(result);
     size_t asked = 0;
     for (int i = 0; i < count; ++i) asked += parts[i].iov_len;
     // A socket that takes only a part has no more room.
-    is_writable_ = sent == asked;
-  } else if (errno == EAGAIN || errno == EINTR || errno == ENOBUFS) {
+    if (sent == asked) is_writable_ = true;
+  } else if (errno == EINTR || errno == ENOBUFS) {
     // No event tells that the kernel has memory again.
-    is_writable_ = errno != EAGAIN;
-  } else {
+    is_writable_ = true;
+  } else if (errno != EAGAIN) {
     throw PeerLost(Lost("sending failed"));
   }
   return sent;

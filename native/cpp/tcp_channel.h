@@ -1,6 +1,7 @@
 // A channel through a TCP connection to a rank on another host.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <memory>
 
@@ -21,6 +22,7 @@ class TcpChannel : public Channel {
   ~TcpChannel() override;
 
   size_t Send(const iovec* parts, int count) override;
+  bool SendsOnAnotherThread() const override { return is_writable_; }
   const char* Peek(size_t least, size_t* available) override;
   void Consume(size_t bytes) override { begin_ += bytes; }
   size_t Receive(char* to, size_t bytes) override;
@@ -42,7 +44,8 @@ class TcpChannel : public Channel {
   std::unique_ptr<char[]> buffer_;
   size_t begin_ = 0, end_ = 0;
   // Events of the socket are edge-triggered: it is ready until a call says that it is not.
-  bool is_readable_ = true, is_writable_ = true;
+  bool is_readable_ = true;
+  std::atomic<bool> is_writable_{true};
   // Since then, the other host has always had bytes to acknowledge.
   std::chrono::steady_clock::time_point unacknowledged_since_ = std::chrono::steady_clock::now();
 };

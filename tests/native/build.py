@@ -19,7 +19,7 @@ FOLDER = ROOT / "build" / "native"
 # Names the folder of a package that is already built, so that every TensorFlow is tested with the same files.
 GIVEN = "TFDIST_TESTS_NATIVE"
 # The transport without the parts for Python and TensorFlow.
-CORE = ("engine", "forked", "lifeline", "mesh", "operation", "shared_memory_channel", "sum", "tcp_channel")
+CORE = ("engine", "forked", "lifeline", "mesh", "operation", "sender", "shared_memory_channel", "sum", "tcp_channel")
 SANITIZERS = {"": ["-O2"], "address": ["-O1", "-fsanitize=address,undefined"], "thread": ["-O1", "-fsanitize=thread"]}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 
 import pytest
@@ -13,9 +14,11 @@ FULL = pytest.mark.full
 DEADLINE_SECONDS = 4 * 3600.0
 
 
-def stress(sanitizer: str, *words: str) -> str:
+def stress(sanitizer: str, *words: str, sends_on_a_second_thread: bool = False) -> str:
     program = build.stress(sanitizer)
-    ended = subprocess.run([str(program), *words], capture_output=True, text=True, timeout=DEADLINE_SECONDS)
+    # Every message, or none.
+    env = {**os.environ, "TFDIST_NATIVE_SENDER_BYTES": "0" if sends_on_a_second_thread else str(2**64 - 1)}
+    ended = subprocess.run([str(program), *words], capture_output=True, text=True, timeout=DEADLINE_SECONDS, env=env)
     print(ended.stdout, ended.stderr)
     assert ended.returncode == 0
     assert ended.stderr == ""
@@ -23,7 +26,10 @@ def stress(sanitizer: str, *words: str) -> str:
 
 
 # Ranks of two hosts add up within each host first.
-@pytest.mark.parametrize(("channel", "ranks"), [("shared memory", 3), ("tcp", 3), ("hosts", 4)])
+@pytest.mark.parametrize(
+    ("channel", "ranks", "second"),
+    [("shared memory", 3, False), ("tcp", 3, False), ("hosts", 4, False), ("tcp", 4, True), ("hosts", 4, True)],
+)
 @pytest.mark.parametrize(
     ("sanitizer", "number"),
     [
@@ -33,9 +39,12 @@ def stress(sanitizer: str, *words: str) -> str:
         pytest.param("thread", 100_000, marks=FULL),
     ],
 )
-def test_random_operations_in_any_order_are_right(sanitizer, number, channel, ranks):
+def test_random_operations_in_any_order_are_right(sanitizer, number, channel, ranks, second):
     words = ["threads", str(number), str(ranks), "1", channel]
-    assert stress(sanitizer, *words) == f"{number} operations, {ranks} ranks, {channel}: right\n"
+    assert (
+        stress(sanitizer, *words, sends_on_a_second_thread=second)
+        == f"{number} operations, {ranks} ranks, {channel}: right\n"
+    )
 
 
 # Two inputs, and blocks of 2,048 elements for more, have loops of their own.
@@ -45,11 +54,15 @@ def test_sums_of_every_dtype_are_right_at_every_address(sanitizer, inputs):
     assert stress(sanitizer, "sums", "4099", inputs, "3") == f"192 sums of {inputs} arrays of 4099 elements: right\n"
 
 
-@pytest.mark.parametrize("channel", ["shared memory", "tcp", "hosts"])
+@pytest.mark.parametrize(
+    ("channel", "second"),
+    [("shared memory", False), ("tcp", False), ("hosts", False), ("tcp", True), ("hosts", True)],
+)
 @pytest.mark.parametrize(
     ("sanitizer", "number"),
     [("", 10), *(pytest.param(sanitizer, 200, marks=FULL) for sanitizer in ("", "address", "thread"))],
 )
-def test_a_killed_rank_is_named_by_all_others(sanitizer, number, channel):
+def test_a_killed_rank_is_named_by_all_others(sanitizer, number, channel, second):
     words = ["kill", str(number), "4", "2", channel]
-    assert stress(sanitizer, *words).startswith(f"{number} ranks of 4 killed, {channel}: each named by all others, ")
+    ended = stress(sanitizer, *words, sends_on_a_second_thread=second)
+    assert ended.startswith(f"{number} ranks of 4 killed, {channel}: each named by all others, ")

@@ -119,11 +119,11 @@ def free_ports(count: int) -> int:
         return port
 
 
-def table(ranks: int, medians: dict[str, dict[str, float]]) -> str:
+def table(ranks: int, medians: dict[str, dict[str, float]], *, unit: str = "microseconds") -> str:
     """Returns the table of a number of ranks: the time of each size, and GB/s of the largest."""
     sizes = list(next(iter(medians.values())))
     heads = [f"{int(size) >> 10} KiB" if int(size) < 1 << 20 else f"{int(size) >> 20} MiB" for size in sizes]
-    lines = [f"| {ranks} ranks, microseconds | {' | '.join(heads)} | GB/s of the largest |"]
+    lines = [f"| {ranks} ranks, {unit} | {' | '.join(heads)} | GB/s of the largest |"]
     lines += ["| --- |" + " --- |" * (len(sizes) + 1)]
     for name, times in medians.items():
         cells = [f"{1e6 * times[size]:,.0f}" for size in sizes]
@@ -162,7 +162,8 @@ def main() -> None:
             name: {size: statistics.median(run[size] for run in runs) for size in runs[0]}
             for name, runs in found.items()
         }
-        print(table(ranks, medians), flush=True)
+        unit = "microseconds of the busiest thread" if arguments.busiest else "microseconds"
+        print(table(ranks, medians, unit=unit), flush=True)
 
 
 if __name__ == "__main__":

@@ -39,7 +39,7 @@ def processor_seconds() -> dict[str, float]:
 
 
 def measure(rank: int, ranks: int, sizes: Sequence[str], make: Callable[[int], tuple[Callable[[], Any], Any]]) -> None:
-    """Prints, on rank 0, the median time of a sum of each size, and the processor time of the thread that has most of it.
+    """Prints the median time of a sum of each size on rank 0, and the processor time of its busiest thread.
 
     Args:
         rank: the own rank.

@@ -95,6 +95,11 @@ uint64_t tfdist_bytes_sent(int64_t communicator) {
   return engine ? engine->bytes_sent() : 0;
 }
 
+uint64_t tfdist_bytes_handed_over(int64_t communicator) {
+  auto engine = tfdist::FindCommunicator(communicator);
+  return engine ? engine->bytes_handed_over() : 0;
+}
+
 int64_t tfdist_start(int64_t communicator, int kind, int dtype, uint64_t elements, const void* in, void* out, int peer,
                      uint64_t tag, double timeout_seconds) {
   auto engine = tfdist::FindCommunicator(communicator);

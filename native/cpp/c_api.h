@@ -21,6 +21,8 @@ TFDIST_EXPORT void tfdist_close(int64_t communicator);
 TFDIST_EXPORT void tfdist_replace(int64_t communicator, int64_t by);
 TFDIST_EXPORT int tfdist_abort(int64_t communicator, int code, const char* message);
 TFDIST_EXPORT uint64_t tfdist_bytes_sent(int64_t communicator);
+// Those of them that a second thread has sent; see sender.h.
+TFDIST_EXPORT uint64_t tfdist_bytes_handed_over(int64_t communicator);
 // Starts an operation, and returns its number. See Request in operation.h.
 TFDIST_EXPORT int64_t tfdist_start(int64_t communicator, int kind, int dtype, uint64_t elements, const void* in,
                                    void* out, int peer, uint64_t tag, double timeout_seconds);

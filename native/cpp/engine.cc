@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <sched.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #if defined(__x86_64__)
@@ -341,14 +342,13 @@ bool Engine::NextFragment(Peer& peer) {
 }
 
 bool Engine::SendTo(Peer& peer) {
-  bool moved = false;
+  bool moved = false, has_room = true;
   for (;;) {
     if (peer.is_handed_over) {
       if (!peer.handed_over.is_done.load()) return moved;
-      peer.is_handed_over = false;
+      has_room = TakeHandedOver(peer);
       if (peer.handed_over.error) std::rethrow_exception(peer.handed_over.error);
-      moved |= peer.handed_over.sent > 0;
-      TakeSent(peer, peer.handed_over.sent);
+      moved |= has_room;
     }
     if (peer.header_sent == sizeof(Header) && !peer.left && !peer.padding) {
       peer.is_blocked = false;
@@ -357,7 +357,8 @@ bool Engine::SendTo(Peer& peer) {
     iovec parts[3] = {{reinterpret_cast<char*>(&peer.header) + peer.header_sent, sizeof(Header) - peer.header_sent},
                       {const_cast<char*>(peer.from), peer.left},
                       {const_cast<char*>(kZeros), peer.padding}};
-    if (sender_ && peer.left >= sender_bytes_ && peer.channel->SendsOnAnotherThread()) {
+    // What the channel did not take from the second thread is tried here, and then waits for an event as ever.
+    if (sender_ && has_room && peer.left >= sender_bytes_ && peer.channel->SendsOnAnotherThread()) {
       peer.handed_over.channel = peer.channel.get();
       std::copy(std::begin(parts), std::end(parts), peer.handed_over.parts);
       peer.is_handed_over = true;
@@ -378,6 +379,15 @@ bool Engine::SendTo(Peer& peer) {
 bool Engine::IsBeingSent(const Peer& peer, const char* from, size_t bytes) {
   if (!peer.is_handed_over || peer.handed_over.is_done.load()) return false;
   return from < peer.from + peer.left && peer.from < from + bytes;
+}
+
+// What has come of a fragment that the second thread was given. Returns whether the channel took anything.
+bool Engine::TakeHandedOver(Peer& peer) {
+  peer.is_handed_over = false;
+  const size_t sent = peer.handed_over.sent;
+  bytes_handed_over_.store(bytes_handed_over() + sent, std::memory_order_relaxed);
+  TakeSent(peer, sent);
+  return sent > 0;
 }
 
 // The channel has taken so many bytes of the fragment that is being sent.
@@ -719,6 +729,11 @@ void Engine::Lose(int rank, const std::string& why) {
   Peer& peer = peers_[rank];
   peer.is_gone = true;
   if (peer.why.empty()) peer.why = why;
+  if (peer.is_handed_over) {
+    // The other rank may have received, and ended, before the second thread has returned from the call.
+    while (!peer.handed_over.is_done.load()) sched_yield();
+    TakeHandedOver(peer);
+  }
   // A rank may end as soon as its own part is done.
   if (Needs(rank)) FailWithout(rank);
 }

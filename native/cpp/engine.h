@@ -78,6 +78,8 @@ class Engine {
   int size() const { return size_; }
   // Bytes that this rank has sent, headers included.
   uint64_t bytes_sent() const { return bytes_sent_.load(std::memory_order_relaxed); }
+  // Those of them that the second thread has sent.
+  uint64_t bytes_handed_over() const { return bytes_handed_over_.load(std::memory_order_relaxed); }
 
  private:
   struct Peer {
@@ -121,6 +123,7 @@ class Engine {
   uint32_t NextRound(uint64_t key);
   bool SendTo(Peer& peer);
   bool NextFragment(Peer& peer);
+  bool TakeHandedOver(Peer& peer);
   void TakeSent(Peer& peer, size_t sent);
   static bool IsBeingSent(const Peer& peer, const char* from, size_t bytes);
   // Wakes the thread if it sleeps.
@@ -187,7 +190,7 @@ class Engine {
   Status failing_;
   Clock::time_point parting_until_;
   Clock::time_point deadlines_checked_, hosts_checked_;
-  std::atomic<uint64_t> bytes_sent_{0};
+  std::atomic<uint64_t> bytes_sent_{0}, bytes_handed_over_{0};
   std::unique_ptr<Sender> sender_;  // null if no message is handed over
   std::thread thread_;
 };

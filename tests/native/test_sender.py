@@ -2,35 +2,26 @@
 
 from __future__ import annotations
 
-import contextlib
+import ctypes
 import os
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tests.native.ranks import DTYPES, all_reduce, connected, native_library, start, wait
+from tests.native.ranks import DTYPES, RECEIVE, all_reduce, connected, native_library, start, wait
+from tfdist.allreduce.native import library as loaded
 
 VARIABLE = "TFDIST_NATIVE_SENDER_BYTES"
 # As many hosts as ranks: all of them are connected by TCP.
 RANKS = 3
+SEND = 5
 
 
 @pytest.fixture(autouse=True, scope="module")
 def _library() -> Iterator[None]:
     with native_library():
         yield
-
-
-def senders() -> set[str]:
-    """Returns the numbers of the second threads of this process. One that has ended may be there for a moment."""
-    found = set()
-    for path in Path("/proc/self/task").glob("*/comm"):
-        with contextlib.suppress(OSError):
-            if path.read_text() == "tfdist-sender\n":
-                found.add(path.parent.name)
-    return found
 
 
 def arrays(dtype: np.dtype, elements: int) -> list[np.ndarray]:
@@ -47,13 +38,11 @@ def added_up(summands: list[np.ndarray]) -> np.ndarray:
     return total.astype(summands[0].dtype)
 
 
-@pytest.mark.parametrize("handed_over", ["0", "65536"])
+@pytest.mark.parametrize("value", ["0", "65536"])
 @pytest.mark.parametrize("elements", [1, 5000, 1_000_003])
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_sums_of_a_second_thread_have_the_bits_of_a_sum_in_the_order_of_ranks(
-    dtype, elements, handed_over, monkeypatch
-):
-    monkeypatch.setenv(VARIABLE, handed_over)
+def test_sums_of_a_second_thread_have_the_bits_of_a_sum_in_the_order_of_ranks(dtype, elements, value, monkeypatch):
+    monkeypatch.setenv(VARIABLE, value)
     summands = arrays(dtype, elements)
     expected = added_up(summands).tobytes()
     with connected(RANKS, hosts=RANKS) as communicators:
@@ -64,37 +53,58 @@ def test_sums_of_a_second_thread_have_the_bits_of_a_sum_in_the_order_of_ranks(
         assert [array.tobytes() for array in summands] == [expected] * RANKS
 
 
-def senders_of_a_sum(*, hosts: int = RANKS) -> int:
-    """Returns how many second threads there are after a sum of 4 MB. Each of them would have sent something."""
-    before = senders()
+def handed_over(elements: int, *, hosts: int = RANKS) -> list[tuple[int, int]]:
+    """Returns how many bytes the second thread of each rank has sent of a sum, and how many bytes the rank has sent."""
+    function = loaded.library().tfdist_bytes_handed_over
+    function.restype, function.argtypes = ctypes.c_uint64, [ctypes.c_int64]
     with connected(RANKS, hosts=hosts) as communicators:
-        all_reduce(communicators, arrays(np.dtype("float32"), 1_000_000))
-        return len(senders() - before)
+        all_reduce(communicators, arrays(np.dtype("float32"), elements))
+        return [(function(one.number), one.bytes_sent) for one in communicators]
+
+
+# A rank sends a third of the array to each other one, and the sum of its own third.
+KIB_64 = RANKS * (64 << 10) // 4
 
 
 @pytest.mark.parametrize(
-    ("value", "hosts", "expected"),
+    ("value", "hosts", "elements", "is_sent"),
     [
-        ("0", RANKS, RANKS),
-        ("65536", RANKS, RANKS),
+        ("0", RANKS, 1, True),
+        ("65536", RANKS, KIB_64, True),
+        ("65536", RANKS, KIB_64 - RANKS, False),
         # Beyond all sizes.
-        (str(2**64 - 1), RANKS, 0),
+        (str(2**64 - 1), RANKS, 1_000_000, False),
         # Ranks of one host share memory.
-        ("0", 1, 0),
+        ("0", 1, 1_000_000, False),
     ],
 )
-def test_each_rank_that_has_tcp_and_messages_for_it_has_a_second_thread(value, hosts, expected, monkeypatch):
+def test_messages_of_as_many_bytes_are_sent_by_the_second_thread(value, hosts, elements, is_sent, monkeypatch):
     monkeypatch.setenv(VARIABLE, value)
-    assert senders_of_a_sum(hosts=hosts) == expected
+    for second, all_bytes in handed_over(elements, hosts=hosts):
+        assert all_bytes > 0
+        assert second == (all_bytes if is_sent else 0)
 
 
 @pytest.mark.parametrize("unset", [None, ""])
-def test_without_the_variable_there_is_a_second_thread_if_each_rank_has_four_cores(unset, monkeypatch):
+def test_without_the_variable_the_second_thread_sends_if_each_rank_has_four_cores(unset, monkeypatch):
     monkeypatch.delenv(VARIABLE, raising=False)
     if unset is not None:
         monkeypatch.setenv(VARIABLE, unset)
     has_cores = len(os.sched_getaffinity(0)) >= 4 * RANKS
-    assert senders_of_a_sum() == (RANKS if has_cores else 0)
+    assert [second > 0 for second, _ in handed_over(1_000_000)] == [has_cores] * RANKS
+
+
+def test_a_rank_that_ends_after_its_part_is_no_loss(monkeypatch):
+    monkeypatch.setenv(VARIABLE, "0")
+    value = np.ones(25_000, np.float32)
+    for _ in range(300):
+        with connected(2, hosts=2) as (first, second):
+            out = np.empty_like(value)
+            receives = start(second, value, out, kind=RECEIVE, peer=0)
+            sends = start(first, value, out, kind=SEND, peer=1)
+            assert wait(receives) == (0, "")
+            second.close()
+            assert wait(sends) == (0, "")
 
 
 @pytest.mark.parametrize("value", ["x", "-1", "1.5", "64K", "18446744073709551616"])

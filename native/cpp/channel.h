@@ -15,7 +15,8 @@ class PeerLost : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// All calls return at once, but for the time in which another thread sends through the same socket. Each end of a channel belongs to one thread, but see SendsOnAnotherThread.
+// All calls return at once, but for the time in which another thread sends through the same socket. Each end of a channel
+// belongs to one thread, but see SendsOnAnotherThread.
 class Channel {
  public:
   virtual ~Channel() = default;

@@ -6,6 +6,7 @@ Importing this module does not import TensorFlow, so that the tests of launch an
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import os
 import signal
 import socket
@@ -42,6 +43,16 @@ class Finished:
     code: int
     out: str
     err: str
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Frees tests from the limit of pyproject.toml that have deadlines of their own and may take longer.
+
+    Tests marked `full` may take hours, and a test of conformance waits for all cells of its topology.
+    """
+    if item.get_closest_marker("full") or "cells" in getattr(item, "fixturenames", ()):
+        faulthandler.cancel_dump_traceback_later()
 
 
 class Child:

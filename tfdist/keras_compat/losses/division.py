@@ -21,6 +21,7 @@ import tensorflow as tf
 
 from tfdist._installed import is_installed_code
 from tfdist.keras_compat.losses.global_batch import GlobalBatch, current_batch
+from tfdist.keras_compat.losses.gradients_of_inputs import gradients_of_rows
 from tfdist.keras_compat.losses.sums_over_rows import seeds_of_sums
 
 # Operations through which a part stays a part.
@@ -145,10 +146,12 @@ def _with_noted_targets(stock: Callable) -> Callable:
         unconnected_gradients: Any = tf.UnconnectedGradients.NONE,
     ) -> Any:
         batch = current_batch()
-        if batch is not None:
-            batch.parts.extend(one for one in tf.nest.flatten(target) if tf.is_tensor(one))
-            output_gradients = seeds_of_sums(target, sources, output_gradients, batch)
-        return stock(self, target, sources, output_gradients, unconnected_gradients)
+        if batch is None:
+            return stock(self, target, sources, output_gradients, unconnected_gradients)
+        batch.parts.extend(one for one in tf.nest.flatten(target) if tf.is_tensor(one))
+        seeds = seeds_of_sums(target, sources, output_gradients, batch)
+        gradients = stock(self, target, sources, seeds, unconnected_gradients)
+        return gradients_of_rows(target, sources, gradients, batch)
 
     gradient.__doc__ = stock.__doc__
     return gradient

@@ -26,6 +26,7 @@ class GlobalBatch:
         rule: rule of the step function.
         parts: tensors of this replica that the program has divided for all replicas; their sum is the global value.
         static_rows: number of rows of this replica, if it is known while the step is traced.
+        means: losses of this replica that are a mean over its rows.
     """
 
     rows: tf.Tensor
@@ -33,6 +34,7 @@ class GlobalBatch:
     rule: StepRule
     parts: list[tf.Tensor] = dataclasses.field(default_factory=list)
     static_rows: int | None = None
+    means: list[tf.Tensor] = dataclasses.field(default_factory=list)
 
     def share(self, dtype: Any = tf.float32) -> tf.Tensor:
         """Returns the fraction of all rows that this replica has, a scalar; 0 if no replica has rows.

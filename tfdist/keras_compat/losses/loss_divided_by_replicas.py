@@ -89,7 +89,10 @@ def _reduce(module: Any) -> Callable:
         dtype: Any = None,
     ) -> Any:
         def call() -> Any:
-            return stock(values, sample_weight=sample_weight, mask=mask, reduction=reduction, dtype=dtype)
+            loss = stock(values, sample_weight=sample_weight, mask=mask, reduction=reduction, dtype=dtype)
+            if batch is not None and reduction != "sum":
+                batch.means.append(loss)
+            return loss
 
         batch = current_batch()
         if batch is None:
@@ -121,7 +124,9 @@ def global_sum(value: tf.Tensor, batch: GlobalBatch) -> tf.Tensor:
     if value.shape.rank != 0:
         return value
     if batch.is_replica_mean:
-        return tf.math.divide_no_nan(value, batch.share(value.dtype))
+        mean = tf.math.divide_no_nan(value, batch.share(value.dtype))
+        batch.means.append(mean)
+        return mean
     batch.parts.append(value)
     return value
 

@@ -139,9 +139,12 @@ def _call_of_loss(stock: Callable, reductions: Any) -> Callable:
     def call(self: Any, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
         value = stock(self, y_true, y_pred, sample_weight)
         batch = current_batch()
-        if batch is None or self.reduction != reductions.SUM or not batch.is_replica_mean:
+        if batch is None or self.reduction == reductions.NONE or not batch.is_replica_mean:
             return value
-        return tf.math.divide_no_nan(value, batch.share(value.dtype))
+        if self.reduction == reductions.SUM:
+            value = tf.math.divide_no_nan(value, batch.share(value.dtype))
+        batch.means.append(value)
+        return value
 
     return call
 

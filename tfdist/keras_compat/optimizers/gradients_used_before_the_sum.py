@@ -143,7 +143,7 @@ def _conditions_across_replicas(stock: Callable) -> Callable:
             replicas(average)
             if frequency:
                 tf.cond(
-                    tf.equal((tf.convert_to_tensor(optimizer._iterations) + 1) % frequency, 0),
+                    tf.equal((tf.convert_to_tensor(optimizer.iterations) + 1) % frequency, 0),
                     lambda: optimizer._overwrite_model_variables_with_average_value(optimizer._trainable_variables),
                     lambda: None,
                 )

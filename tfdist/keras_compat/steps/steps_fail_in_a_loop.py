@@ -17,7 +17,6 @@ Source: TensorFlowTrainer._make_function in Keras 3; upstream issue keras-team/k
 
 from __future__ import annotations
 
-import contextlib
 import inspect
 from collections.abc import Callable
 from typing import Any
@@ -32,7 +31,8 @@ from tfdist.keras_compat.mend import Mend
 from tfdist.keras_compat.optimizers.hooked import hook_of_local_steps
 from tfdist.keras_compat.steps.batch_of_replicas import batch_of_replicas
 from tfdist.keras_compat.steps.jit_compile_on_several_devices import refuse_jit_compile
-from tfdist.keras_compat.steps.logs_of_replicas import flat_logs, parts_of_scalars, results_in, scalars_of
+from tfdist.keras_compat.steps.logs_of_replicas import flat_logs, nested_like, parts_of_scalars, scalars_of
+from tfdist.keras_compat.steps.results_of_metrics import MetricResults, results_by_name
 from tfdist.keras_compat.steps.traced_by_rule import TracedByRule, checked_by_rule
 
 
@@ -72,20 +72,29 @@ class ReplicaSteps:
         self._step_function = step_function
         # Keras 3.12 and later turn empty optionals in the data into None.
         self._one_step = getattr(model, "_autoconvert_optionals", _unchanged)(self._run)
-        run = checked_by_rule if model.run_eagerly else TracedByRule
         self._rule = rule_for(model, step_function.__name__)
-        self._on_data = run(self._one_step, self._rule)
-        self._on_iterator = run(self._eager_steps if model.run_eagerly else self._steps, self._rule)
         self._is_train_step = step_function.__name__ != "test_step"
         # With a hook of local steps nothing is summed over replicas in a step: logs are those of the first replica.
         self._alone = hook_of_local_steps(model) if self._is_train_step else None
+        # The replicas of CentralStorageStrategy share the variables of a metric, which are those of all replicas.
+        self._sums_results = self._alone is None and not _is_central(self._strategy)
+        # Without a graph it is not seen what a log is computed from.
+        self._results = MetricResults(model, are_summed=model.run_eagerly and self._sums_results)
+        self._on_data = self._checked(self._one_step)
+        self._on_iterator = self._checked(self._eager_steps if model.run_eagerly else self._steps)
         self._watch = LossWatch(self._strategy)
-        # Names of the logs that are results of metrics; set by the replicas.
-        self._metric_logs: set[str] = set()
+        # The metric and the name of its result, of the logs that are results of metrics; set by the replicas.
+        self._metric_logs: dict[str, tuple[Any, str]] = {}
+        self._nested_logs: dict[str, Any] = {}
         with tf.device("CPU:0"):
             self._step = tf.Variable(
                 0, trainable=False, dtype=tf.int64, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA
             )
+
+    def _checked(self, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        if self._model.run_eagerly:
+            return checked_by_rule(function, self._rule)
+        return TracedByRule(function, self._rule, self._results.takes_change)
 
     def begin(self) -> None:
         """Begins a fit: steps are counted from 1, and a loss that is not finite is reported again."""
@@ -124,18 +133,22 @@ class ReplicaSteps:
     def _run(self, data: Any) -> Any:
         """Runs one step, in cross-replica context, and returns its logs."""
         if tf.executing_eagerly():
-            return self._logs(*self._strategy.run(self._replica_step, args=(data, self._next_step())))
+            return self._run_replicas(data)
         local = [part for value in tf.nest.flatten(data) for part in self._strategy.experimental_local_results(value)]
         parts = [p for part in local for p in tf.nest.flatten(part, expand_composites=True) if tf.is_tensor(p)]
         with tf.control_dependencies(parts):
-            return self._logs(*self._strategy.run(self._replica_step, args=(data, self._next_step())))
+            return self._run_replicas(data)
 
-    def _next_step(self) -> tf.Tensor:
-        return tf.convert_to_tensor(self._step.assign_add(1))
+    def _run_replicas(self, data: Any) -> Any:
+        step = tf.convert_to_tensor(self._step.assign_add(1))
+        with self._results.remembered():
+            logs = self._strategy.run(self._replica_step, args=(data, step))
+        return self._logs(*logs)
 
     def _replica_step(self, data: Any, step: tf.Tensor) -> tuple[Any, Any]:
         with global_batch(data, self._rule, hook=self._alone), self._watch.step() as losses:
-            logs = self._step_function(data)
+            with self._results.on_replica():
+                logs = self._step_function(data)
             if self._is_train_step:
                 self._watch.look(losses, logs, step)
             return self._logs_and_totals(logs)
@@ -143,26 +156,26 @@ class ReplicaSteps:
     def _logs_and_totals(self, logs: Any) -> tuple[Any, Any]:
         if not isinstance(logs, dict):
             return logs, []
-        logs = flat_logs(logs)
+        self._nested_logs, logs = nested_like(logs, flat_logs(logs)), flat_logs(logs)
         # TensorFlow places the sum on the device of its operand. Only the result of tf.identity has a device, the
         # value of a variable has none.
         metrics = [tf.identity(variable.value) for variable in self._summed_variables()]
-        results = self._model.get_metrics_result()
-        self._metric_logs = set(results_in(logs, self._model, results))
+        found = {name: self._results.metric_of(value) for name, value in logs.items()}
+        self._metric_logs = {name: metric for name, metric in found.items() if metric is not None}
+        others = {name: value for name, value in logs.items() if name not in self._metric_logs}
+        if self._sums_results and any(map(self._results.is_made_of_results, others.values())):
+            self._results.sum()
         # Eager replicas may find different results of metrics, but have to make the same sums.
-        of_metrics = self._are_results(logs, results) and not tf.executing_eagerly()
+        if tf.executing_eagerly():
+            others = logs
         if self._alone is not None:
-            scalars = [] if of_metrics else [logs[name] for name in scalars_of(logs)]
-            return logs, [*metrics, *(tf.identity(one) for one in scalars)]
-        return logs, sum_gradients([*metrics, *([] if of_metrics else parts_of_scalars(logs))])
+            return logs, [*metrics, *(tf.identity(others[name]) for name in scalars_of(others))]
+        return logs, sum_gradients([*metrics, *parts_of_scalars(others)])
 
     def _summed_variables(self) -> list[Any]:
-        if _is_central(self._strategy):
-            return []
-        return [variable for variable in self._model.metrics_variables if variable.aggregation == "sum"]
+        return [] if _is_central(self._strategy) else self._results.variables()
 
     def _logs(self, logs: Any, totals: Any) -> Any:
-        from keras.src.backend import StatelessScope
         from keras.src.backend.tensorflow import trainer
 
         if not isinstance(logs, dict):
@@ -170,23 +183,18 @@ class ReplicaSteps:
         first = {name: self._strategy.experimental_local_results(value)[0] for name, value in logs.items()}
         totals = [self._strategy.experimental_local_results(total)[0] for total in totals]
         summed = self._summed_variables()
-        mapping = list(zip(summed, totals[: len(summed)], strict=True))
-        with StatelessScope(state_mapping=mapping) if mapping else contextlib.nullcontext():
-            results = self._model.get_metrics_result()
-        if self._are_results(first, results):
-            return {name: results[name] for name in logs}
-        found = {
-            **dict(zip(scalars_of(first), totals[len(summed) :], strict=True)),
-            **{name: results[name] for name in self._metric_logs},
-        }
-        others = {name: value for name, value in logs.items() if name not in found}
-        if others:
-            found |= trainer.reduce_per_replica(others, self._strategy, "auto")
-        return {name: found[name] for name in logs}
-
-    def _are_results(self, logs: dict[str, Any], results: dict[str, Any]) -> bool:
-        """Returns whether logs with the names of the metrics are their results, and no other values of these names."""
-        return set(logs) == set(results) and bool(self._metric_logs)
+        is_eager = tf.executing_eagerly()
+        others = [name for name in scalars_of(first) if is_eager or name not in self._metric_logs]
+        found = dict(zip(others, totals[len(summed) :], strict=True))
+        results: dict[int, dict[str, Any]] = {}
+        for name, (metric, of_metric) in self._metric_logs.items():
+            if id(metric) not in results:
+                results[id(metric)] = results_by_name(metric, summed, totals[: len(summed)])
+            found[name] = results[id(metric)][of_metric]
+        rest = {name: value for name, value in logs.items() if name not in found}
+        if rest:
+            found |= trainer.reduce_per_replica(rest, self._strategy, "auto")
+        return nested_like(self._nested_logs, found)
 
     def _steps(self, iterator: Any) -> Any:
         logs = self._one_step(iterator.get_next())

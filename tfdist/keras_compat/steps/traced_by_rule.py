@@ -1,4 +1,4 @@
-"""TracedByRule: a traced step whose loss rule may change during its first trace."""
+"""TracedByRule: a traced step that the first trace may show to be traced again, as by another loss rule."""
 
 from __future__ import annotations
 
@@ -16,10 +16,14 @@ class TracedByRule:
     Args:
         function: takes data or an iterator, and runs a step in cross-replica context.
         rule: rule of the step.
+        takes_change: returns whether something else changed, so that the step must be traced again.
     """
 
-    def __init__(self, function: Callable[[Any], Any], rule: StepRule) -> None:
+    def __init__(
+        self, function: Callable[[Any], Any], rule: StepRule, takes_change: Callable[[], bool] = lambda: False
+    ) -> None:
         self._function, self._rule = tf.autograph.experimental.do_not_convert(function), rule
+        self._takes_change = takes_change
         self._traced: Any = None
 
     def __call__(self, data: Any) -> Any:
@@ -37,7 +41,7 @@ class TracedByRule:
         """Traces the step, which makes the variables that it needs, if it has not been traced before."""
         if self._traced is None:
             self._traced = self._trace(data)
-            if self._rule.takes_change():
+            if self._rule.takes_change() | self._takes_change():
                 self._traced = self._trace(data)
 
     def _trace(self, data: Any) -> Any:

@@ -1,0 +1,77 @@
+"""The gradient of a mean over rows with respect to the rows, as in adversarial training.
+
+A replica's mean has fewer rows than that of the global batch, so that its gradient with respect to each row is larger:
+on two replicas twice as large. It is multiplied by the replica's share of the rows. A sum over rows, and one value for
+each row as in a penalty on gradients, have the gradient of one device by themselves.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from tfdist.keras_compat.losses.global_batch import GlobalBatch
+
+# Operations through which a mean stays one, up to a factor.
+_LINEAR = ("Identity", "Cast", "AddV2", "Add", "AddN", "Sub", "Neg", "RealDiv", "DivNoNan", "Mul", "MulNoNan")
+
+
+def gradients_of_rows(target: Any, sources: Any, gradients: Any, batch: GlobalBatch) -> Any:
+    """Returns gradients in which those of a mean over a replica's rows, with respect to rows, are of the global mean.
+
+    Args:
+        target: the tensors that were differentiated, nested or not.
+        sources: the tensors or variables with respect to which `target` was differentiated.
+        gradients: the gradients, nested as the sources.
+        batch: the global batch of the step.
+    """
+    with_rows = [_has_rows(one, batch) for one in tf.nest.flatten(sources)]
+    if not any(with_rows) or not batch.is_replica_mean:
+        return gradients
+    if not all(is_mean_over_rows(one, batch) for one in tf.nest.flatten(target)):
+        return gradients
+    found = tf.nest.flatten(gradients)
+    scaled = [_of_global_batch(one, batch) if rows else one for one, rows in zip(found, with_rows, strict=True)]
+    return tf.nest.pack_sequence_as(gradients, scaled)
+
+
+def is_mean_over_rows(value: Any, batch: GlobalBatch) -> bool:
+    """Returns whether a scalar is a mean over the rows of a replica, or a linear function of such means.
+
+    Args:
+        value: tensor of this replica.
+        batch: the global batch of the step.
+    """
+    means = {id(mean) for mean in batch.means}
+    seen: set[int] = set()
+    waiting = [value] if tf.is_tensor(value) and value.shape.rank == 0 else []
+    while waiting:
+        tensor = waiting.pop()
+        if id(tensor) in means:
+            return True
+        if id(tensor) in seen or not hasattr(tensor, "graph"):
+            continue
+        seen.add(id(tensor))
+        if tensor.op.type == "Mean" and _has_rows(tensor.op.inputs[0], batch):
+            axes = tf.get_static_value(tensor.op.inputs[1])
+            if axes is None or 0 in axes.ravel():
+                return True
+        if tensor.op.type in _LINEAR:
+            waiting.extend(tensor.op.inputs)
+    return False
+
+
+def _has_rows(value: Any, batch: GlobalBatch) -> bool:
+    if not tf.is_tensor(value) or hasattr(value, "assign") or not value.shape.rank:
+        return False
+    return value.shape[0] in (None, batch.static_rows)
+
+
+def _of_global_batch(gradient: Any, batch: GlobalBatch) -> Any:
+    if isinstance(gradient, tf.IndexedSlices):
+        return tf.IndexedSlices(_of_global_batch(gradient.values, batch), gradient.indices, gradient.dense_shape)
+    if gradient is None:
+        return None
+    # The gradient of a mean over no rows is NaN.
+    return tf.math.multiply_no_nan(gradient, batch.share(gradient.dtype))

@@ -36,14 +36,14 @@ class Adversarial(keras.Model):
         gradients = tape.gradient(loss, self.trainable_variables)
         self.optimizer.apply_gradients(zip(gradients, self.trainable_variables, strict=True))
         next(metric for metric in self.metrics if metric.name == "loss").update_state(loss)
-        return self.compute_metrics(x, y, y_pred)
+        return self.compute_metrics(x, y, y_pred, None)
 
     def test_step(self, data: Any) -> dict[str, Any]:
         x, y = data
         attacked = self.attacked(x, y)
         y_pred = self(attacked, training=False)
         self.compute_loss(y=y, y_pred=y_pred)
-        return self.compute_metrics(attacked, y, y_pred)
+        return self.compute_metrics(attacked, y, y_pred, None)
 
 
 class AlongTheGradient(Adversarial):

@@ -11,6 +11,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfdist.allreduce.update_hook import UpdateHook
+from tfdist.keras_compat.losses.divided_sums import divided_by_rows
 from tfdist.keras_compat.losses.rule import StepRule
 
 _local = threading.local()
@@ -27,6 +28,7 @@ class GlobalBatch:
         parts: tensors of this replica that the program has divided for all replicas; their sum is the global value.
         static_rows: number of rows of this replica, if it is known while the step is traced.
         means: losses of this replica that are a mean over its rows.
+        sums: those of them that `mean_of_sum` returned.
     """
 
     rows: tf.Tensor
@@ -35,6 +37,7 @@ class GlobalBatch:
     parts: list[tf.Tensor] = dataclasses.field(default_factory=list)
     static_rows: int | None = None
     means: list[tf.Tensor] = dataclasses.field(default_factory=list)
+    sums: list[tf.Tensor] = dataclasses.field(default_factory=list)
 
     def share(self, dtype: Any = tf.float32) -> tf.Tensor:
         """Returns the fraction of all rows that this replica has, a scalar; 0 if no replica has rows.
@@ -43,6 +46,18 @@ class GlobalBatch:
             dtype: the result has this dtype. The fraction is computed in float64 for float64, else in float32.
         """
         return fraction(self.rows, self.total, dtype)
+
+    def mean_of_sum(self, value: tf.Tensor) -> tf.Tensor:
+        """Returns a loss that is a sum over rows as a mean over the rows of the replica, whose mean is the global sum.
+
+        Args:
+            value: the loss of this replica, a scalar. It is returned itself if the program divides it by its rows.
+        """
+        is_divided = len(self.sums) in self.rule.divided_sums
+        mean = tf.identity(value) if is_divided else tf.math.divide_no_nan(value, self.share(value.dtype))
+        self.sums.append(mean)
+        self.means.append(mean)
+        return mean
 
     @property
     def is_replica_mean(self) -> bool:
@@ -102,6 +117,7 @@ def global_batch(data: Any, rule: StepRule, *, hook: UpdateHook | None = None) -
         batch = GlobalBatch(rows, sum_over_replicas(rows), rule, static_rows=_first_of(data).shape[0])
         with temporarily(_local, batch=batch):
             yield batch
+        rule.sees_divided_sums(divided_by_rows(batch.sums, batch.static_rows))
 
 
 def current_batch() -> GlobalBatch | None:

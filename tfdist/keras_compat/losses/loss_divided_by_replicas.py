@@ -124,9 +124,7 @@ def global_sum(value: tf.Tensor, batch: GlobalBatch) -> tf.Tensor:
     if value.shape.rank != 0:
         return value
     if batch.is_replica_mean:
-        mean = tf.math.divide_no_nan(value, batch.share(value.dtype))
-        batch.means.append(mean)
-        return mean
+        return batch.mean_of_sum(value)
     batch.parts.append(value)
     return value
 

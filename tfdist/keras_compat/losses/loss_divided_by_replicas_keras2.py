@@ -142,7 +142,7 @@ def _call_of_loss(stock: Callable, reductions: Any) -> Callable:
         if batch is None or self.reduction == reductions.NONE or not batch.is_replica_mean:
             return value
         if self.reduction == reductions.SUM:
-            value = tf.math.divide_no_nan(value, batch.share(value.dtype))
+            return batch.mean_of_sum(value)
         batch.means.append(value)
         return value
 

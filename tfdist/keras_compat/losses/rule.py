@@ -43,12 +43,15 @@ class StepRule:
 
     Attributes:
         name: "replica_mean" or "global_sum".
+        divided_sums: which of the step's losses that are sums the program divides by the rows of the replica, by their
+            order.
     """
 
     def __init__(self, asked: str, program: str) -> None:
         self.name = "replica_mean" if asked == "auto" else asked
         self._asked, self._program = asked, program
         self._used = self._changed_after_use = False
+        self.divided_sums: frozenset[int] = frozenset()
 
     def use(self) -> str:
         """Returns the name of the rule, by which the caller weights a loss, a metric or a gradient."""
@@ -71,6 +74,16 @@ class StepRule:
             self._program,
             by,
         )
+
+    def sees_divided_sums(self, numbers: set[int]) -> None:
+        """Says which losses that are sums the program divides by the rows of the replica.
+
+        Args:
+            numbers: their positions in the order in which the step computes such losses.
+        """
+        if not numbers <= self.divided_sums:
+            self.divided_sums |= numbers
+            self._changed_after_use = True
 
     def takes_change(self) -> bool:
         """Returns whether the rule changed after it had been used, so that the step must be traced again."""

@@ -1,0 +1,62 @@
+"""Sums over the rows of a replica that the program itself divides by these rows.
+
+A Loss with the reduction "sum" is one over the rows of the global batch. Many programs divide it by the number of rows
+that their step sees, which gives a mean over the rows of the replica, as tf.reduce_mean does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+# Operations through which a sum stays one, up to a factor.
+_LINEAR = ("Identity", "Cast", "AddV2", "Add", "AddN", "Sub", "Neg", "RealDiv", "DivNoNan", "Mul")
+_DIVISIONS = ("RealDiv", "DivNoNan")
+# Operations by which a number of rows is taken out of a shape.
+_OF_SHAPES = ("Identity", "Cast", "StridedSlice", "Prod", "Squeeze", "Reshape", "Mul", "Pack", "GatherV2")
+
+
+def divided_by_rows(sums: Sequence[Any], rows: int | None) -> set[int]:
+    """Returns the positions of the sums that are divided by a number of rows, in the graph in which they were computed.
+
+    Args:
+        sums: losses of a replica. Eager tensors are not found.
+        rows: number of rows of the replica, if it is known while the step is traced.
+    """
+    return {number for number, one in enumerate(sums) if hasattr(one, "graph") and _is_divided(one, rows)}
+
+
+def _is_divided(value: tf.Tensor, rows: int | None) -> bool:
+    seen: set[int] = set()
+    waiting = [value]
+    while waiting:
+        tensor = waiting.pop()
+        if id(tensor) in seen:
+            continue
+        seen.add(id(tensor))
+        for operation in tensor.consumers():
+            is_numerator = operation.type in _DIVISIONS and operation.inputs[0] is tensor
+            if is_numerator and _counts_rows(operation.inputs[1], rows):
+                return True
+            if operation.type in _LINEAR:
+                waiting.extend(operation.outputs)
+    return False
+
+
+def _counts_rows(value: tf.Tensor, rows: int | None) -> bool:
+    """Returns whether a number is computed from the shape of a tensor that has the rows of the batch."""
+    waiting = [value]
+    while waiting:
+        operation = waiting.pop().op
+        if operation.type in ("Shape", "Size"):
+            shape = operation.inputs[0].shape
+            return bool(shape.rank) and shape[0] in (None, rows)
+        # tf.shape of a tensor with a known shape is a constant. A number in the program is one without an operation.
+        if operation.type == "StridedSlice" and operation.inputs[0].op.type == "Const":
+            shape, first = map(tf.get_static_value, operation.inputs[:2])
+            return operation.outputs[0].shape.rank == 0 and first is not None and int(shape[first[0]]) == rows
+        if operation.type in _OF_SHAPES:
+            waiting.extend(operation.inputs)
+    return False

@@ -71,6 +71,7 @@ from tfdist.keras_compat.variables import (
     assigned_without_aggregation,
     counter_update_is_read_then_assign,
     metrics_summed_at_each_update,
+    numbers_not_read_from_replicas,
     replicas_draw_alike,
     workers_draw_alike,
 )
@@ -104,6 +105,7 @@ MENDS: tuple[Mend, ...] = (
     batch_statistics_stay_local.MEND,
     metrics_summed_at_each_update.MEND,
     counter_update_is_read_then_assign.MEND,
+    numbers_not_read_from_replicas.MEND,
     fit_keras3.MEND,
     fit_keras2.MEND,
     batch_logs_summed_over_workers.MEND,

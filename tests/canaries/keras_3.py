@@ -374,4 +374,17 @@ outcome(lambda: [len(model.fit(data(), epochs=3, verbose=0).epoch) for _ in rang
         # The second call of fit also trains only 1 of its 3 epochs.
         outcome="OUTCOME [1, 1]",
     ),
+    Canary(
+        mends=("compiled_outside_of_scope",),
+        shows="each replica counts the steps of a model that is compiled outside of the scope",
+        program="""
+strategy = mirrored()
+model = model_of()
+model.compile("sgd", "mse")
+model.fit(data(), verbose=0)
+outcome(lambda: int(model.optimizer.iterations.numpy()))
+""",
+        # There is data for 2 steps.
+        outcome="OUTCOME 4",
+    ),
 )

@@ -69,6 +69,7 @@ from tfdist.keras_compat.steps import (
 from tfdist.keras_compat.tested import defect_present, say_if_untested
 from tfdist.keras_compat.variables import (
     assigned_without_aggregation,
+    compiled_outside_of_scope,
     counter_update_is_read_then_assign,
     metrics_summed_at_each_update,
     numbers_not_read_from_replicas,
@@ -131,6 +132,8 @@ MENDS: tuple[Mend, ...] = (
     orbax_knows_one_replica.MEND,
     initial_epoch_outlives_fit.MEND,
     predictions_repeated_by_replicas.MEND,
+    # After the mends of `compile`, `fit` and `evaluate`, which then see the variables of the scope.
+    compiled_outside_of_scope.MEND,
     # Last, so that its `fit` wraps the `fit` of the other mends, which then receive steps_per_epoch.
     endless_data_without_steps.MEND,
 )

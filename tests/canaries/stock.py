@@ -313,19 +313,17 @@ strategies = [mirrored(), tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])]
 outcome(lambda: [total(strategy, shape) for strategy, shape in zip(strategies, ([2], [3]))])
 """
 
-NUMBERS_OF_REPLICAS = """
-strategy = mirrored()
-with strategy.scope():
-    optimizer = keras.optimizers.SGD(0.5)
-outcome(lambda: [int(optimizer.iterations), float(optimizer.learning_rate)])
-"""
-
 # The canaries of defects that Keras 2 and Keras 3 share, or that TensorFlow has.
 COMMON = (
     Canary(
         mends=("numbers_not_read_from_replicas",),
         shows="int() and float() do not accept a variable of several replicas",
-        program=NUMBERS_OF_REPLICAS,
+        program="""
+strategy = mirrored()
+with strategy.scope():
+    optimizer = keras.optimizers.SGD(0.5)
+outcome(lambda: [int(optimizer.iterations), float(optimizer.learning_rate)])
+""",
         outcome="OUTCOME raised TypeError",
     ),
     Canary(

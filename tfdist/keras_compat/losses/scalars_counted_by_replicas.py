@@ -1,9 +1,10 @@
 """Mends Keras's Mean metric, which counts a scalar once for each replica, whatever its number of rows.
 
 A scalar that a replica computes is the mean over its rows. With the mend it counts with the replica's share of the
-rows, so that a Mean of the losses of batches is the Mean of a single device. A loss that the program divides for all
-replicas is counted as a part, so that its sum over replicas is reported. Values with an axis count once for each row,
-and a scalar with a tensor as its weight has that weight, as on a single device.
+rows, so that a Mean of the losses of batches is the Mean of a single device. A list of one
+scalar counts as the scalar. A loss that the program divides for all replicas is counted as a part, so that its sum over
+replicas is reported. Values with an axis count once for each row, and a scalar with a tensor as its weight has that
+weight, as on a single device.
 
 Source: Mean.update_state in Keras 3's metrics/reduction_metrics.py and Reduce.update_state in Keras 2's
 metrics/base_metric.py. No upstream issue is known.
@@ -35,7 +36,7 @@ def _counted_by_rows(stock: Callable) -> Callable:
         batch = current_batch()
         if batch is None or not isinstance(self, tf.keras.metrics.Mean):
             return stock(self, values, sample_weight=sample_weight)
-        values = tf.cast(tf.convert_to_tensor(values), self.dtype)
+        values = tf.cast(tf.convert_to_tensor(_without_list(values, sample_weight, batch)), self.dtype)
         if values.shape.rank != 0:
             return stock(self, values, sample_weight=sample_weight)
         # Without rows a mean is NaN, and the product of NaN and a weight of 0 would be NaN too.
@@ -51,6 +52,18 @@ def _counted_by_rows(stock: Callable) -> Callable:
 
     update_state.__doc__ = stock.__doc__
     return update_state
+
+
+def _without_list(values: Any, sample_weight: Any, batch: GlobalBatch) -> Any:
+    """Returns the only entry of values that have one entry for all rows of the replica, else the values."""
+    if sample_weight is not None and tf.convert_to_tensor(sample_weight).shape.rank != 0:
+        return values
+    if isinstance(values, (list, tuple)):
+        # The entry itself is known to be a part of a loss, a tensor made from the list is not.
+        return values[0] if len(values) == 1 and tf.convert_to_tensor(values[0]).shape.rank == 0 else values
+    # The axis of the rows is only known to have one entry if the replica is known to have one row.
+    is_one = tf.is_tensor(values) and values.shape == [1] and batch.static_rows != 1
+    return values[0] if is_one else values
 
 
 def _counts_parts(metric: Any, value: tf.Tensor, batch: GlobalBatch) -> bool:

@@ -301,6 +301,27 @@ strategy.run(lambda batch: metric.update_state(tf.reduce_mean(batch)), args=(bat
 outcome(lambda: float(metric.result()))
 """
 
+METRIC_OF_NO_ROWS = """
+class MeanOfBatches(keras.metrics.Metric):
+    def __init__(self):
+        super().__init__(name="mean_of_batches")
+        self.total = self.add_weight(name="total", initializer="zeros")
+
+    def update_state(self, y_true, y_pred, sample_weight=None):
+        self.total.assign_add(tf.reduce_mean(tf.cast(y_true, "float32")))
+
+    def result(self):
+        return self.total + 0.0
+
+
+strategy = mirrored()
+with strategy.scope():
+    model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse", metrics=[MeanOfBatches()])
+rows = tf.data.Dataset.from_tensor_slices((x[:5], y[:5])).batch(4)
+outcome(lambda: model.evaluate(rows, verbose=0, return_dict=True)["mean_of_batches"])
+"""
+
 TWO_STRATEGIES = """
 def total(strategy, shape):
     def step():
@@ -337,6 +358,12 @@ outcome(lambda: [int(optimizer.iterations), float(optimizer.learning_rate)])
         shows="the mean of a batch has the same weight on each replica, whatever its rows",
         program=MEAN_OF_MEANS,
         outcome="OUTCOME 0.5",
+    ),
+    Canary(
+        mends=("metrics_of_no_rows",),
+        shows="a metric of one's own is NaN if a replica has no rows",
+        program=METRIC_OF_NO_ROWS,
+        outcome="OUTCOME nan",
     ),
     Canary(
         mends=("ctc_of_no_rows",),

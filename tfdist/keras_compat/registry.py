@@ -45,6 +45,7 @@ from tfdist.keras_compat.losses import (
     loss_divided_by_replicas,
     loss_divided_by_replicas_keras2,
     losses_shared_by_replicas,
+    metrics_of_no_rows,
     scalars_counted_by_replicas,
 )
 from tfdist.keras_compat.mend import Mend
@@ -98,6 +99,7 @@ MENDS: tuple[Mend, ...] = (
     activity_regularizers_add_rows.MEND,
     losses_shared_by_replicas.MEND,
     scalars_counted_by_replicas.MEND,
+    metrics_of_no_rows.MEND,
     gradients_used_before_the_sum.MEND,
     compression_needs_its_optimizer.MEND,
     wrapping_is_not_saved.MEND,

@@ -17,8 +17,12 @@ from tfdist.keras_compat.losses.rule import StepRule
         (lambda: (tf.ragged.constant([[1, 2], [3]]), tf.zeros([2])), 2),
         (lambda: tf.sparse.from_dense(tf.eye(4)), 4),
         (lambda: tf.zeros([0, 7]), 0),
+        (lambda: (tf.zeros([6, 2]), tf.zeros([4, 1])), 4),
+        (lambda: (tf.zeros([6, 2]), {"b": tf.zeros([]), "c": tf.zeros([4])}, tf.zeros([6])), 4),
+        (lambda: (tf.zeros([6, 2]), tf.zeros([]), tf.zeros([4])), 6),
+        (lambda: (tf.zeros([6, 2]), None, tf.zeros([4])), 6),
     ],
-    ids=["tensor", "nested", "ragged", "sparse", "empty"],
+    ids=["tensor", "nested", "ragged", "sparse", "empty", "targets", "nested targets", "scalar target", "no target"],
 )
 def test_the_rows_of_a_batch_are_counted(data, rows):
     assert float(rows_of(data())) == rows

@@ -29,6 +29,8 @@ class GlobalBatch:
         static_rows: number of rows of this replica, if it is known while the step is traced.
         means: losses of this replica that are a mean over its rows.
         sums: those of them that `mean_of_sum` returned.
+        total_of_inputs: float32 scalar, number of rows of the first inputs of all replicas, which is `total` unless
+            targets have other numbers of rows than inputs.
     """
 
     rows: tf.Tensor
@@ -38,6 +40,7 @@ class GlobalBatch:
     static_rows: int | None = None
     means: list[tf.Tensor] = dataclasses.field(default_factory=list)
     sums: list[tf.Tensor] = dataclasses.field(default_factory=list)
+    total_of_inputs: tf.Tensor | None = None
 
     def share(self, dtype: Any = tf.float32) -> tf.Tensor:
         """Returns the fraction of all rows that this replica has, a scalar; 0 if no replica has rows.
@@ -79,12 +82,29 @@ def fraction(part: tf.Tensor, total: tf.Tensor, dtype: Any) -> tf.Tensor:
 
 
 def rows_of(data: Any) -> tf.Tensor:
-    """Returns the number of rows of the first tensor of a replica's batch, a float32 scalar."""
-    first = _first_of(data)
-    if isinstance(first, tf.RaggedTensor):
-        return tf.cast(first.nrows(), tf.float32)
-    shape = first.dense_shape if isinstance(first, tf.SparseTensor) else tf.shape(first)
+    """Returns the number of rows of a replica's batch, a float32 scalar.
+
+    A loss is a mean over the rows of the targets. Inputs may have others: the atoms of the molecules of a batch.
+
+    Args:
+        data: a replica's batch. The rows of `y` in (x, y) or (x, y, sample_weight) are counted, if it has rows, else
+            those of the first tensor.
+    """
+    return _length(_counted(data))
+
+
+def _length(values: Any) -> tf.Tensor:
+    if isinstance(values, tf.RaggedTensor):
+        return tf.cast(values.nrows(), tf.float32)
+    shape = values.dense_shape if isinstance(values, tf.SparseTensor) else tf.shape(values)
     return tf.cast(shape[0], tf.float32)
+
+
+def _counted(data: Any) -> Any:
+    """Returns the tensor whose rows are those of the batch."""
+    targets = data[1] if isinstance(data, tuple) and len(data) in (2, 3) else None
+    with_rows = [one for one in tf.nest.flatten(targets) if one is not None and one.shape.rank != 0]
+    return with_rows[0] if with_rows else _first_of(data)
 
 
 def _first_of(data: Any) -> Any:
@@ -108,13 +128,19 @@ def global_batch(data: Any, rule: StepRule, *, hook: UpdateHook | None = None) -
     """Makes `current_batch` return the global batch, within the context and on this thread; yields the global batch.
 
     Args:
-        data: a replica's batch; its first tensor has as many rows as the batch.
+        data: a replica's batch, whose rows are counted as in `rows_of`.
         rule: rule of the step function.
         hook: the hook of the optimizer that makes the step, if replicas make steps without the others.
     """
-    rows = rows_of(data)
+    counted, first = _counted(data), _first_of(data)
+    rows, static_rows = _length(counted), counted.shape[0]
     with temporarily(_local, hook=hook):
-        batch = GlobalBatch(rows, sum_over_replicas(rows), rule, static_rows=_first_of(data).shape[0])
+        if counted is first or (static_rows is not None and static_rows == first.shape[0]):
+            total = of_inputs = sum_over_replicas(rows)
+        else:
+            # One sum of two numbers costs no more than a sum of one.
+            total, of_inputs = tf.unstack(sum_over_replicas(tf.stack([rows, _length(first)])))
+        batch = GlobalBatch(rows, total, rule, static_rows=static_rows, total_of_inputs=of_inputs)
         with temporarily(_local, batch=batch):
             yield batch
         rule.sees_divided_sums(divided_by_rows(batch.sums, batch.static_rows))

@@ -4,7 +4,8 @@ A scalar that a replica computes is the mean over its rows. With the mend it cou
 rows, so that a Mean of the losses of batches is the Mean of a single device. A list of one
 scalar counts as the scalar. A loss that the program divides for all replicas is counted as a part, so that its sum over
 replicas is reported. Values with an axis count once for each row, and a scalar with a tensor as its weight has that
-weight, as on a single device.
+weight, as on a single device. Keras 3's mean of losses gives a batch the weight of the rows of its inputs. Targets may
+have other numbers of rows, by which the losses of replicas are weighted; then this mean has the weight of all inputs.
 
 Source: Mean.update_state in Keras 3's metrics/reduction_metrics.py and Reduce.update_state in Keras 2's
 metrics/base_metric.py. No upstream issue is known.
@@ -13,6 +14,7 @@ metrics/base_metric.py. No upstream issue is known.
 from __future__ import annotations
 
 import inspect
+import threading
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -20,9 +22,12 @@ from typing import Any
 import tensorflow as tf
 
 from tfdist.keras_compat.losses.division import is_part
-from tfdist.keras_compat.losses.global_batch import GlobalBatch, current_batch
-from tfdist.keras_compat.mend import Mend
+from tfdist.keras_compat.losses.global_batch import GlobalBatch, current_batch, fraction, temporarily
+from tfdist.keras_compat.mend import Mend, patch_method
+from tfdist.keras_compat.version import keras_in_use
 
+# The mean of losses of the model whose step runs on this thread.
+_local = threading.local()
 _metrics_of_parts: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
@@ -41,6 +46,9 @@ def _counted_by_rows(stock: Callable) -> Callable:
             return stock(self, values, sample_weight=sample_weight)
         # Without rows a mean is NaN, and the product of NaN and a weight of 0 would be NaN too.
         mean = tf.where(batch.rows > 0, values, tf.zeros_like(values))
+        if self is getattr(_local, "loss_tracker", None):
+            inputs_of_row = fraction(batch.total_of_inputs, batch.total, self.dtype)
+            return stock(self, mean, sample_weight=tf.cast(batch.rows, self.dtype) * inputs_of_row)
         if tf.is_tensor(sample_weight):
             return stock(self, mean, sample_weight=sample_weight)
         factor = 1 if sample_weight is None else sample_weight
@@ -76,7 +84,21 @@ def _counts_parts(metric: Any, value: tf.Tensor, batch: GlobalBatch) -> bool:
     return metric in _metrics_of_parts
 
 
+def _tracking(stock: Callable) -> Callable:
+    def step(self: Any, data: Any) -> Any:
+        with temporarily(_local, loss_tracker=self._loss_tracker):
+            return stock(self, data)
+
+    return step
+
+
 def _apply() -> None:
+    if keras_in_use().is_keras3:
+        from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
+
+        # In Keras 2 tfdist itself gives the mean of losses its weights.
+        for name in ("train_step", "test_step"):
+            patch_method(TensorFlowTrainer, name, _tracking)
     owner = next(base for base in tf.keras.metrics.Mean.__mro__ if "update_state" in vars(base))
     owner.update_state = _counted_by_rows(owner.update_state)
 

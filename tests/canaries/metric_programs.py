@@ -1,0 +1,34 @@
+"""Programs of canaries that show defects of metrics, for Keras 2 and Keras 3."""
+
+from __future__ import annotations
+
+# Three of the four rows are 1, so that the mean over the rows is 0.75.
+MEAN_OF_MEANS = """
+strategy = mirrored()
+with strategy.scope():
+    metric = keras.metrics.Mean()
+batches = on_each_replica(lambda replica: tf.fill([1 + 2 * replica, 1], float(replica)))
+strategy.run(lambda batch: metric.update_state(tf.reduce_mean(batch)), args=(batches,))
+outcome(lambda: float(metric.result()))
+"""
+
+METRIC_OF_NO_ROWS = """
+class MeanOfBatches(keras.metrics.Metric):
+    def __init__(self):
+        super().__init__(name="mean_of_batches")
+        self.total = self.add_weight(name="total", initializer="zeros")
+
+    def update_state(self, y_true, y_pred, sample_weight=None):
+        self.total.assign_add(tf.reduce_mean(tf.cast(y_true, "float32")))
+
+    def result(self):
+        return self.total + 0.0
+
+
+strategy = mirrored()
+with strategy.scope():
+    model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse", metrics=[MeanOfBatches()])
+rows = tf.data.Dataset.from_tensor_slices((x[:5], y[:5])).batch(4)
+outcome(lambda: model.evaluate(rows, verbose=0, return_dict=True)["mean_of_batches"])
+"""

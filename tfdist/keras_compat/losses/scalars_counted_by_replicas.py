@@ -46,7 +46,7 @@ def _counted_by_rows(stock: Callable) -> Callable:
             return stock(self, values, sample_weight=sample_weight)
         # Without rows a mean is NaN, and the product of NaN and a weight of 0 would be NaN too.
         mean = tf.where(batch.rows > 0, values, tf.zeros_like(values))
-        if self is getattr(_local, "loss_tracker", None):
+        if _is_loss_tracker(self):
             inputs_of_row = fraction(batch.total_of_inputs, batch.total, self.dtype)
             return stock(self, mean, sample_weight=tf.cast(batch.rows, self.dtype) * inputs_of_row)
         if tf.is_tensor(sample_weight):
@@ -62,15 +62,20 @@ def _counted_by_rows(stock: Callable) -> Callable:
     return update_state
 
 
+def _is_loss_tracker(metric: Any) -> bool:
+    return metric is getattr(_local, "loss_tracker", None)
+
+
 def _without_list(values: Any, sample_weight: Any, batch: GlobalBatch) -> Any:
     """Returns the only entry of values that have one entry for all rows of the replica, else the values."""
-    if sample_weight is not None and tf.convert_to_tensor(sample_weight).shape.rank != 0:
-        return values
     if isinstance(values, (list, tuple)):
         # The entry itself is known to be a part of a loss, a tensor made from the list is not.
-        return values[0] if len(values) == 1 and tf.convert_to_tensor(values[0]).shape.rank == 0 else values
-    # The axis of the rows is only known to have one entry if the replica is known to have one row.
-    is_one = tf.is_tensor(values) and values.shape == [1] and batch.static_rows != 1
+        is_one = len(values) == 1 and tf.convert_to_tensor(values[0]).shape.rank == 0
+    else:
+        # The axis of the rows is only known to have one entry if the replica is known to have one row.
+        is_one = tf.is_tensor(values) and values.shape == [1] and batch.static_rows != 1
+    if is_one and sample_weight is not None:
+        is_one = tf.convert_to_tensor(sample_weight).shape.rank == 0
     return values[0] if is_one else values
 
 

@@ -44,6 +44,30 @@ outcome(lambda: bool(model.fit(data(), verbose=0)))
         outcome="OUTCOME raised RuntimeError",
     ),
     Canary(
+        mends=("model_without_call",),
+        shows="a model is called with the batch although its train_step calls it with something else",
+        program="""
+class Own(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.layer = keras.layers.Dense(1)
+
+    def call(self, inputs):
+        one, two = inputs
+        return self.layer(one) + self.layer(two)
+
+    def train_step(self, data):
+        return {"size": tf.reduce_mean(self([data[0], data[0]]))}
+
+
+with mirrored().scope():
+    model = Own()
+    model.compile("sgd")
+outcome(lambda: bool(model.fit(data(), verbose=0)))
+""",
+        outcome="OUTCOME raised RuntimeError",
+    ),
+    Canary(
         mends=("predictions_repeated_by_replicas",),
         shows="predict_on_batch returns the predictions of each replica",
         program="""

@@ -7,7 +7,6 @@ import pytest
 import tensorflow as tf
 
 from tfdist import create_strategy
-from tfdist.keras_compat.data.model_without_call import refuse_unbuilt_layers
 from tfdist.keras_compat.version import keras, keras_in_use
 
 
@@ -41,11 +40,84 @@ def test_a_model_without_call_is_trained(name):
     np.testing.assert_allclose(model.network.get_weights()[0], [[1.0], [1.0]], rtol=1e-6)
 
 
-def test_a_layer_without_variables_is_named():
+class OfTwo(keras().Model):
+    """A model whose call takes two inputs, and whose train_step gives them to it."""
+
+    def __init__(self):
+        super().__init__()
+        self.dense = keras().layers.Dense(1, kernel_initializer="zeros")
+
+    def call(self, inputs):
+        one, two = inputs
+        return self.dense(one) + self.dense(two)
+
+
+class TrainedOnTwo(OfTwo):
+    def train_step(self, data):
+        x, y = data
+        with tf.GradientTape() as tape:
+            outputs = self([x, x])
+            loss = tf.reduce_mean(tf.square(outputs - y))
+        variables = self.trainable_variables
+        self.optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))
+        return self.compute_metrics(x, y, outputs, None)
+
+
+def fitted(model, batch=3, epochs=2):
+    x, y = np.ones([6, 2], "float32"), np.ones([6, 1], "float32")
+    data = tf.data.Dataset.from_tensor_slices((x, y)).batch(batch)
+    return model.fit(data, epochs=epochs, verbose=0).history
+
+
+@pytest.mark.parametrize("eager", [False, True], ids=["traced", "eager"])
+@pytest.mark.parametrize("name", ["one_device", "mirrored", "central_storage"])
+def test_a_model_whose_call_takes_something_else_has_the_numbers_of_one_device(name, eager):
     if not keras_in_use().is_keras3:
         return
-    model = model_of(keras().Sequential([keras().layers.Dense(1, name="late")]))
-    with pytest.raises(ValueError, match=r"^expected the layers of Own, which has no call method, .* received late "):
-        refuse_unbuilt_layers(model)
-    model.network.build((None, 2))
-    refuse_unbuilt_layers(model)
+    expected = TrainedOnTwo()
+    expected.compile(keras().optimizers.SGD(0.05), metrics=["mae"])
+    history = fitted(expected)
+    with create_strategy(name, **({} if name == "one_device" else {"devices": 2})).scope():
+        model = TrainedOnTwo()
+        model.compile(keras().optimizers.SGD(0.05), metrics=["mae"], run_eagerly=eager)
+    np.testing.assert_allclose(fitted(model)["mae"], history["mae"], rtol=1e-5)
+    for weight, other in zip(model.get_weights(), expected.get_weights(), strict=True):
+        np.testing.assert_allclose(weight, other, rtol=1e-6)
+
+
+def test_what_no_step_of_the_model_can_repair_is_raised_as_by_keras():
+    if not keras_in_use().is_keras3:
+        return
+    with create_strategy("mirrored", devices=2).scope():
+        model = OfTwo()
+        model.compile("sgd", "mse")
+    with pytest.raises(RuntimeError, match="^Unable to automatically build the model"):
+        fitted(model)
+
+
+def test_a_layer_that_is_first_called_within_the_step_is_trained():
+    if not keras_in_use().is_keras3:
+        return
+    with create_strategy("mirrored", devices=2).scope():
+        model = model_of(keras().Sequential([keras().layers.Dense(1, kernel_initializer="zeros")]))
+        model.compile(keras().optimizers.SGD(0.5))
+    fitted(model, batch=6, epochs=1)
+    # As above.
+    np.testing.assert_allclose(model.network.get_weights()[0], [[1.0], [1.0]], rtol=1e-6)
+
+
+def test_a_variable_that_the_step_makes_is_named():
+    if not keras_in_use().is_keras3:
+        return
+
+    class WithVariable(TrainedOnTwo):
+        def train_step(self, data):
+            if not hasattr(self, "late"):
+                self.late = tf.Variable(0.0, name="late")
+            return super().train_step(data)
+
+    with create_strategy("mirrored", devices=2).scope():
+        model = WithVariable()
+        model.compile("sgd")
+    with pytest.raises(ValueError, match=r"^expected the variables of a step .* received late, which the step makes; "):
+        fitted(model)

@@ -1,9 +1,10 @@
-"""Mends Keras 3's build before training, which fails for a model that has no `call`.
+"""Mends Keras 3's build before training, which fails for a model whose train_step does not use its `call`.
 
-Programs with several networks, such as a generator and a discriminator, often write a train_step and no `call`. Without
-a strategy, Keras trains such a model. Under a strategy it calls the model first, to create all variables outside of the
-replicas, and fails. With the mend this call is omitted. If there are several replicas, a layer whose variables do not
-exist yet is refused, because replicas cannot create them.
+Programs with several networks, such as a generator and a discriminator, often write a train_step and no `call`, or a
+`call` that takes something else than a batch of the data. Without a strategy, Keras trains such a model. Under a
+strategy it calls the model with a batch first, to create all variables outside of the replicas, and fails. With the mend
+an error of this call is ignored if the model has a train_step or a test_step of its own, which then uses the model as it
+does without a strategy. Variables that do not exist yet are created when the step uses them first.
 
 Source: `Trainer._symbolic_build` in Keras 3's trainers/trainer.py. No upstream issue is known.
 """
@@ -13,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from tfdist.keras_compat.data.built_across_replicas import build_across_replicas
 from tfdist.keras_compat.mend import Mend, patch_method
 
 
@@ -22,33 +24,27 @@ def _defect_present() -> bool:
     return "NotImplementedError" not in Trainer._symbolic_build.__code__.co_names
 
 
-def refuse_unbuilt_layers(model: Any) -> None:
-    """Raises ValueError if a layer within a model creates its variables only when it is called.
-
-    Args:
-        model: a Keras 3 model.
-    """
+def _has_own_step(model: Any) -> bool:
     from keras.src.models import Model
-    from keras.src.utils.python_utils import is_default
 
-    for layer in model._flatten_layers(include_self=False):
-        # The layers of an inner model are in the list themselves.
-        if not layer.built and not isinstance(layer, Model) and not is_default(layer.build):
-            raise ValueError(
-                f"expected the layers of {type(model).__name__}, which has no call method, to be built before they are "
-                f"trained on several replicas, received {layer.name} without variables; call its build method, or "
-                "begin its Sequential model with an Input layer."
-            )
+    return any(getattr(type(model), name) is not getattr(Model, name) for name in ("train_step", "test_step"))
 
 
 def _without_call(stock: Callable) -> Callable:
     def symbolic_build(self: Any, *args: Any, **kwargs: Any) -> None:
         from keras.src.models import Model
 
-        if type(self).call is not Model.call:
+        if type(self).call is Model.call:
+            return
+        # Metrics and losses that are built with the wrong output would keep its structure.
+        parts = [part for part in (self._compile_metrics, self._compile_loss) if part is not None and not part.built]
+        try:
             stock(self, *args, **kwargs)
-        elif self.distribute_strategy.num_replicas_in_sync > 1:
-            refuse_unbuilt_layers(self)
+        except Exception:
+            if not _has_own_step(self):
+                raise
+            for part in parts:
+                part.built = False
 
     return symbolic_build
 
@@ -57,6 +53,7 @@ def _apply() -> None:
     from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
 
     patch_method(TensorFlowTrainer, "_symbolic_build", _without_call)
+    build_across_replicas()
 
 
 MEND = Mend(
@@ -67,6 +64,7 @@ MEND = Mend(
     versions=((3, 8), (3, 15)),
     defect_present=_defect_present,
     apply=_apply,
-    defect="`fit` of a model that has a train_step and no `call` fails under every strategy",
+    defect="`fit` of a model that has a train_step and no `call`, or a `call` that does not take the batch, fails under "
+    "every strategy",
     rows=("two networks, two GradientTapes and two optimizers", "two networks with a gradient penalty"),
 )

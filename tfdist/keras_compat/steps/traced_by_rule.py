@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -38,7 +39,11 @@ class TracedByRule:
         return result
 
     def trace(self, data: Any) -> None:
-        """Traces the step, which makes the variables that it needs, if it has not been traced before."""
+        """Traces the step, which makes the variables that it needs, if it has not been traced before.
+
+        Raises:
+            ValueError: if a replica makes a variable that does not exist yet.
+        """
         if self._traced is None:
             self._traced = self._trace(data)
             if self._rule.takes_change() | self._takes_change():
@@ -46,8 +51,24 @@ class TracedByRule:
 
     def _trace(self, data: Any) -> Any:
         traced = tf.function(self._function, reduce_retracing=True)
-        traced.get_concrete_function(data)
+        try:
+            traced.get_concrete_function(data)
+        except Exception as error:
+            _explain(error)
+            raise
         return traced
+
+
+def _explain(error: Exception) -> None:
+    """Raises ValueError for TensorFlow's error about a variable that a step makes on the first of several replicas."""
+    # TensorFlow does not export the class of this error.
+    if type(error).__name__ == "UnliftableError":
+        found = re.search(r"'(.+?)(/replica_\d+)?/Initializer", str(error))
+        raise ValueError(
+            "expected the variables of a step on several replicas to be made before the step, received "
+            f"{found[1] if found else 'a variable'}, which the step makes; build or call what has it, such as a layer "
+            "or a metric, once before fit."
+        ) from error
 
 
 def checked_by_rule(function: Callable[[Any], Any], rule: StepRule) -> Callable[[Any], Any]:

@@ -91,7 +91,7 @@ def test_what_no_step_of_the_model_can_repair_is_raised_as_by_keras():
     with create_strategy("mirrored", devices=2).scope():
         model = OfTwo()
         model.compile("sgd", "mse")
-    with pytest.raises(RuntimeError, match="^Unable to automatically build the model"):
+    with pytest.raises(RuntimeError, match=r"^Unable to automatically build the model"):
         fitted(model)
 
 

@@ -18,7 +18,7 @@ from tfdist.keras_compat.mend import patch_method
 from tfdist.keras_compat.replicas import on_several_replicas
 
 # What TensorFlow says of a merge_call in a function, a condition or a loop within the step.
-_NESTED = "while defining a new graph"
+_NESTED = "`merge_call` called"
 
 
 def _specs(values: Any) -> Any:

@@ -2,9 +2,9 @@
 
 Programs with several networks, such as a generator and a discriminator, often write a train_step and no `call`, or a
 `call` that takes something else than a batch of the data. Without a strategy, Keras trains such a model. Under a
-strategy it calls the model with a batch first, to create all variables outside of the replicas, and fails. With the mend
-an error of this call is ignored if the model has a train_step or a test_step of its own, which then uses the model as it
-does without a strategy. Variables that do not exist yet are created when the step uses them first.
+strategy it calls the model with a batch first, to create all variables outside of the replicas, and fails. With the
+mend an error of this call is ignored if the model has a train_step or a test_step of its own, which then uses the model
+as it does without a strategy. Variables that do not exist yet are created when the step uses them first.
 
 Source: `Trainer._symbolic_build` in Keras 3's trainers/trainer.py. No upstream issue is known.
 """
@@ -64,7 +64,7 @@ MEND = Mend(
     versions=((3, 8), (3, 15)),
     defect_present=_defect_present,
     apply=_apply,
-    defect="`fit` of a model that has a train_step and no `call`, or a `call` that does not take the batch, fails under "
-    "every strategy",
+    defect="`fit` of a model that has a train_step and no `call`, or a `call` that does not take the batch, fails "
+    "under every strategy",
     rows=("two networks, two GradientTapes and two optimizers", "two networks with a gradient penalty"),
 )

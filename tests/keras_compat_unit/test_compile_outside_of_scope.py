@@ -24,10 +24,13 @@ Y = X.sum(axis=1, keepdims=True) + RANDOM.normal(size=(24, 1))
 
 @pytest.fixture(autouse=True)
 def _float64():
-    before = keras().config.floatx()
+    before, policy = keras().config.floatx(), keras().config.dtype_policy()
     keras().config.set_floatx("float64")
+    # Once a layer was made, the policy no longer follows floatx.
+    keras().config.set_dtype_policy("float64")
     yield
     keras().config.set_floatx(before)
+    keras().config.set_dtype_policy(policy)
 
 
 def scope_of(name):

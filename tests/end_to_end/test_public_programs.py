@@ -25,11 +25,13 @@ PROGRAMS = sorted(path.stem for path in FOLDER.glob("*.py") if path.stem not in 
 # CI runs the programs whose losses take a way of their own through Keras.
 CORE = (
     "actor_critic",
+    "adversarial",
     "ctc_endpoint",
     "divides_itself",
     "endpoint_layer",
     "gan_on_batch",
     "loss_per_row",
+    "logs_of_results",
     "losses_in_a_dict",
     "strategy_run_loop",
     "vae",

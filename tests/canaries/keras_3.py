@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.canaries import stock
+from tests.canaries import own_steps, stock
 from tests.canaries.stock import Canary
 
 CANARIES = (
@@ -25,46 +25,13 @@ outcome(lambda: bool(model.fit(words, verbose=0)))
     Canary(
         mends=("model_without_call",),
         shows="a model without call is not trained",
-        program="""
-class Own(keras.Model):
-    def __init__(self):
-        super().__init__()
-        self.layer = keras.layers.Dense(1)
-        self.layer.build((None, 4))
-
-    def train_step(self, data):
-        return {"size": tf.reduce_mean(self.layer(data[0]))}
-
-
-with mirrored().scope():
-    model = Own()
-    model.compile("sgd")
-outcome(lambda: bool(model.fit(data(), verbose=0)))
-""",
+        program=own_steps.MODEL_WITHOUT_CALL,
         outcome="OUTCOME raised RuntimeError",
     ),
     Canary(
         mends=("model_without_call",),
         shows="a model is called with the batch although its train_step calls it with something else",
-        program="""
-class Own(keras.Model):
-    def __init__(self):
-        super().__init__()
-        self.layer = keras.layers.Dense(1)
-
-    def call(self, inputs):
-        one, two = inputs
-        return self.layer(one) + self.layer(two)
-
-    def train_step(self, data):
-        return {"size": tf.reduce_mean(self([data[0], data[0]]))}
-
-
-with mirrored().scope():
-    model = Own()
-    model.compile("sgd")
-outcome(lambda: bool(model.fit(data(), verbose=0)))
-""",
+        program=own_steps.CALL_OF_SOMETHING_ELSE,
         outcome="OUTCOME raised RuntimeError",
     ),
     Canary(

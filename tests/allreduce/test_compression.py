@@ -188,6 +188,8 @@ def test_what_is_not_finite_on_one_replica_is_not_finite_in_the_totals(spoilt, f
     assert not any(one["finite"] for one in steps)
 
 
+# Other tests compress on two workers: test_path.py, and those of late meetings, checkpoints and tfdist.train.
+@pytest.mark.full
 def test_two_workers_send_what_two_replicas_send_and_repeat_it(steps, children, tmp_path):
     (tmp_path / "program.py").write_text(PROGRAM)
     for number in range(2):

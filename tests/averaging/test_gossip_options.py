@@ -122,7 +122,7 @@ def test_copies_have_the_same_options(duplicate: Any) -> None:
     assert (meeting.asked, meeting._compression, meeting._rate) == ("complete", TopK(0.1), 0.5)
 
 
-@pytest.mark.parametrize("wrap", [DPSGD, choco])
+@pytest.mark.parametrize("wrap", [pytest.param(DPSGD, marks=FULL), choco])
 def test_one_replica_is_the_bare_optimizer(wrap: Any) -> None:
     strategy = tfdist.create_strategy("one_device")
     found = []
@@ -134,7 +134,8 @@ def test_one_replica_is_the_bare_optimizer(wrap: Any) -> None:
         np.testing.assert_array_equal(one, other)
 
 
-@pytest.mark.parametrize("wrap", [pytest.param(DPSGD, marks=FULL), choco])
+@FULL
+@pytest.mark.parametrize("wrap", [DPSGD, choco])
 def test_readers_see_the_mean_and_training_goes_on_with_own_weights(strategy: Any, wrap: Any, tmp_path: Path) -> None:
     plain, read = make(strategy, wrap), make(strategy, wrap)
     fit(plain)

@@ -107,8 +107,21 @@ def wanted(replicas: int, given: dict[str, Any], **expected: Any) -> oracle.Trai
 
 
 FULL = pytest.mark.full
-# What other cases contain.
-IN_FULL = ["average", "average, every step", "nesterov", "average, every step, overlap"]
+# What other cases contain, or what the tests of workers and of loops train.
+IN_FULL = [
+    "average",
+    "average, every step",
+    "average, every step, momentum",
+    "average, momentum",
+    "post-local",
+    "nesterov",
+    "nesterov, post-local",
+    "elastic",
+    "elastic, post-local",
+    "average, overlap",
+    "average, every step, overlap",
+    "elastic, overlap",
+]
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=FULL) if name in IN_FULL else name for name in CASES])
@@ -117,7 +130,7 @@ def test_fit_gives_what_numpy_computes(strategy: Any, name: str) -> None:
     check(program.train(strategy, **given), wanted(2, given, **expected))
 
 
-@pytest.mark.parametrize("overlap", [False, True])
+@pytest.mark.parametrize("overlap", [False, pytest.param(True, marks=FULL)])
 def test_compressed_changes_give_what_numpy_computes(strategy: Any, overlap: bool) -> None:
     given = {**COMPRESSED, "overlap": overlap}
     found = program.train(strategy, **given)
@@ -129,8 +142,10 @@ def test_compressed_changes_give_what_numpy_computes(strategy: Any, overlap: boo
     "name",
     [
         "nesterov, post-local",
-        "nesterov, post-local, overlap",
-        *(pytest.param(name, marks=FULL) for name in ("average, momentum", "post-local", "elastic")),
+        *(
+            pytest.param(name, marks=FULL)
+            for name in ("nesterov, post-local, overlap", "average, momentum", "post-local", "elastic")
+        ),
     ],
 )
 def test_a_loop_of_ones_own_gives_what_numpy_computes(strategy: Any, name: str) -> None:
@@ -144,14 +159,12 @@ def test_a_loop_of_ones_own_gives_what_numpy_computes(strategy: Any, name: str) 
     [
         (1, "average, momentum"),
         (2, "average, every step, momentum"),
-        (1, "nesterov, post-local"),
         *(
             pytest.param(*case, marks=FULL)
             for case in (
                 (2, "average, momentum"),
                 (1, "average, every step, momentum"),
-                (2, "nesterov, post-local"),
-                *((devices, name) for devices in (1, 2) for name in ("post-local", "elastic")),
+                *((devices, name) for devices in (1, 2) for name in ("nesterov, post-local", "post-local", "elastic")),
             )
         ),
     ],
@@ -176,6 +189,7 @@ def on_workers(
     return [json.loads((folder / f"{worker}.json").read_text()) for worker in range(2)]
 
 
+@FULL
 @pytest.mark.parametrize("momentum", [0.0, 0.75])
 def test_meeting_after_every_step_is_synchronous_training(strategy: Any, momentum: float) -> None:
     found = program.train(strategy, every=1, momentum=momentum)

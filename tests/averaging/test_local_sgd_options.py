@@ -150,6 +150,7 @@ def test_the_average_of_replicas_that_never_differ_is_refused() -> None:
             pass
 
 
+@pytest.mark.full
 def test_statistics_are_averaged_at_a_meeting(strategy: Any) -> None:
     for average, are_equal in ((["weights", "statistics"], True), (["weights"], False)):
         model = model_of(strategy, normalized=True, every=2, average=average)
@@ -161,6 +162,7 @@ def test_statistics_are_averaged_at_a_meeting(strategy: Any) -> None:
             assert np.array_equal(found[0].numpy(), found[1].numpy()) == are_equal
 
 
+@pytest.mark.full
 def test_changes_are_sent_compressed(strategy: Any) -> None:
     plain = model_of(strategy, every=2, average=["weights"])
     plain.fit(*rows(), batch_size=8, epochs=4, verbose=0, shuffle=False)
@@ -225,7 +227,7 @@ def test_one_replica_with_an_average_is_the_bare_optimizer() -> None:
         np.testing.assert_array_equal(one, other)
 
 
-@pytest.mark.parametrize("method", ["on_train_batch_end", "on_batch_end"])
+@pytest.mark.parametrize("method", ["on_train_batch_end", pytest.param("on_batch_end", marks=pytest.mark.full)])
 def test_a_callback_of_batches_sees_the_average(strategy: Any, method: str, caplog: pytest.LogCaptureFixture) -> None:
     seen: list[list[np.ndarray]] = []
     model = model_of(strategy, every=1000)

@@ -59,7 +59,7 @@ def means(values: list[list[np.ndarray]]) -> list[np.ndarray]:
     return [np.mean([one.astype(float) for one in replicas], axis=0) for replicas in values]
 
 
-@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("compiled", [False, pytest.param(True, marks=pytest.mark.full)])
 def test_files_and_readers_see_the_average(strategy: Any, compiled: bool, tmp_path: Path) -> None:
     loop = Loop(strategy, compiled=compiled)
     loop.train(6)
@@ -100,7 +100,9 @@ def test_statistics_of_a_compiled_model_are_averaged_at_a_meeting(strategy: Any)
         np.testing.assert_array_equal(first, second)
 
 
-@pytest.mark.parametrize("options", [{}, {"outer": Nesterov()}], ids=["average", "nesterov"])
+@pytest.mark.parametrize(
+    "options", [{}, pytest.param({"outer": Nesterov()}, marks=pytest.mark.full)], ids=["average", "nesterov"]
+)
 def test_a_resumed_loop_ends_with_the_same_bits(strategy: Any, tmp_path: Path, options: dict[str, Any]) -> None:
     def run(folder: Path, *, ends_after: int | None = None) -> Loop:
         loop = Loop(strategy, **options)

@@ -77,7 +77,7 @@ NESTEROV = {"outer": "nesterov"}
     [
         ({}, NESTEROV),
         ({**NESTEROV, "start_step": 100}, {**NESTEROV, "start_step": 2}),
-        (NESTEROV, {**NESTEROV, "start_step": 5}),
+        pytest.param(NESTEROV, {**NESTEROV, "start_step": 5}, marks=pytest.mark.full),
     ],
     ids=["another rule", "an earlier start", "a later start"],
 )

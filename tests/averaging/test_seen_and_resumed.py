@@ -118,7 +118,11 @@ def test_what_is_seen_after_fit_is_the_average_and_training_goes_on_with_the_own
 
 
 @pytest.mark.parametrize("seen", ["average", pytest.param("chief", marks=FULL)])
-@pytest.mark.parametrize("method", ["evaluate", "predict", "test_on_batch", "predict_on_batch"])
+# All methods are wrapped in the same way.
+@pytest.mark.parametrize(
+    "method",
+    ["evaluate", "predict_on_batch", *(pytest.param(one, marks=FULL) for one in ("predict", "test_on_batch"))],
+)
 def test_evaluation_and_prediction_are_those_of_what_is_seen(strategy: Any, seen: str, method: str) -> None:
     def result(one: Any) -> Any:
         rows = (x, y) if method in ("evaluate", "test_on_batch") else (x,)

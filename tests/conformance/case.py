@@ -161,19 +161,17 @@ def all_cases() -> dict[str, Case]:
 # CI runs every row on several replicas at least once: what depends on a sum over replicas on two workers, and the other
 # groups where they differ most, since the replicas of a process are threads that share its callbacks, and parameter
 # servers have a loop of their own. The cells of DistributedOptimizer, whose names end with a compression, are described
-# below.
+# below: they run the gradient rules on two workers.
 _CORE_GROUPS = {
     "Mirrored 2": ("gradient_rules", "reading_out", "callbacks"),
     "MultiWorkerMirrored 2x1": (
         "data_in",
         "uneven_data",
-        "gradient_rules",
         "precision",
         "layers",
         *OWN_GROUPS,
         "saving",
     ),
-    "MultiWorkerMirrored 2x2": ("uneven_data",),
     "CentralStorage 2": ("execution",),
     "ParameterServer 1": ("execution", "saving"),
     "ParameterServer 2": GROUPS,

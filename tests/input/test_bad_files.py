@@ -52,7 +52,7 @@ def test_a_truncated_compressed_file_is_refused(tmp_path):
         distribute_files(Pipelines(1), [name], parse_fn=number, global_batch_size=4)
 
 
-@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("training", [True, pytest.param(False, marks=pytest.mark.full)])
 def test_a_corrupt_record_is_named(corrupt, training):
     dataset = distribute_files(
         create_strategy("one_device"), [corrupt], parse_fn=number, global_batch_size=4, training=training

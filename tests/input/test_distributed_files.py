@@ -14,7 +14,7 @@ from tfdist import create_strategy, workers
 from tfdist.input import DistributedFiles, InputState, ShardPlan, distribute, distribute_files
 
 STRATEGIES = [
-    ("one_device", {}),
+    pytest.param("one_device", {}, marks=pytest.mark.full),
     ("mirrored", {"devices": 2}),
     pytest.param("central_storage", {"devices": 2}, marks=pytest.mark.full),
     ("multi_worker_mirrored", {}),

@@ -21,14 +21,14 @@ from tfdist.input import distribute_files
 @pytest.mark.parametrize(
     ("name", "options"),
     [
-        ("one_device", {}),
+        pytest.param("one_device", {}, marks=pytest.mark.full),
         pytest.param("mirrored", {"devices": 2}, marks=pytest.mark.full),
         ("mirrored", {"devices": 4}),
         pytest.param("central_storage", {"devices": 2}, marks=pytest.mark.full),
         ("multi_worker_mirrored", {}),
     ],
 )
-@pytest.mark.parametrize("count", [3, 11, 16, *(pytest.param(count, marks=pytest.mark.full) for count in (1, 8, 13))])
+@pytest.mark.parametrize("count", [11, 16, *(pytest.param(count, marks=pytest.mark.full) for count in (1, 3, 8, 13))])
 def test_each_record_comes_once_and_a_batch_has_one_record_of_each_shard(name, options, count, write):
     strategy = create_strategy(name, **options)
     dataset = distribute_files(
@@ -57,7 +57,7 @@ def test_all_parts_of_a_structure_are_split_in_the_same_way(write):
 
 @pytest.mark.parametrize(
     ("pipelines", "replicas"),
-    [(2, 4), (3, 3), *(pytest.param(*one, marks=pytest.mark.full) for one in ((1, 1), (2, 2), (3, 6)))],
+    [(2, 4), *(pytest.param(*one, marks=pytest.mark.full) for one in ((1, 1), (2, 2), (3, 3), (3, 6)))],
 )
 @pytest.mark.parametrize("count", [1, 17, *(pytest.param(count, marks=pytest.mark.full) for count in (12, 29))])
 def test_pipelines_have_equally_many_batches_and_each_record_is_in_one(pipelines, replicas, count, write):
@@ -69,7 +69,7 @@ def test_pipelines_have_equally_many_batches_and_each_record_is_in_one(pipelines
     assert sorted(flat(flat(batches))) == list(range(count))
 
 
-@pytest.mark.parametrize("pipelines", [1, 2, 3])
+@pytest.mark.parametrize("pipelines", [*(pytest.param(count, marks=pytest.mark.full) for count in (1, 2)), 3])
 def test_workers_of_a_parameter_server_share_the_records(pipelines, write):
     dataset_fn = distribute_files(
         AsynchronousPipelines(), write(29), parse_fn=number, global_batch_size=4, training=False

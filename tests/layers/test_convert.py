@@ -58,7 +58,9 @@ def own_class(keras):
     return model
 
 
-@pytest.mark.parametrize("make", [sequential, functional, nested, wrapped, own_class])
+@pytest.mark.parametrize(
+    "make", [pytest.param(sequential, marks=pytest.mark.full), functional, nested, wrapped, own_class]
+)
 def test_weights_and_outputs_do_not_change(make, keras):
     from tfdist.layers import SyncBatchNormalization, convert_sync_batchnorm
 
@@ -77,7 +79,9 @@ def test_weights_and_outputs_do_not_change(make, keras):
     assert convert_sync_batchnorm(model) is model
 
 
-@pytest.mark.parametrize("make", [sequential, functional, nested, wrapped])
+@pytest.mark.parametrize(
+    "make", [functional, *(pytest.param(make, marks=pytest.mark.full) for make in (sequential, nested, wrapped))]
+)
 def test_a_converted_model_trains_as_before_on_one_device(make, keras):
     from tfdist.layers import convert_sync_batchnorm
 

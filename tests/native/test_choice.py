@@ -21,6 +21,7 @@ def test_without_the_package_training_goes_through_tensorflow_and_a_line_says_so
     assert trained.ended.text.count("all-reduce: auto chose ring (tfdist-native is not installed)") == 1
 
 
+@pytest.mark.full  # test_late_meetings.py looks for the line, too.
 def test_with_the_package_a_line_says_that_it_is_chosen(train):
     trained = train("auto")
     assert all(result["sent"] for result in trained.results)
@@ -82,7 +83,7 @@ def refusal(trained: Trained) -> str:
     return next(line for line in trained.ended.text.splitlines() if "RuntimeError: " in line).partition("Error: ")[2]
 
 
-@pytest.mark.parametrize("words", [("native",), ("native", "without")])
+@pytest.mark.parametrize("words", [pytest.param(("native",), marks=pytest.mark.full), ("native", "without")])
 def test_native_is_refused_on_all_workers_if_one_has_no_package(words, train):
     trained = train(*words, native="without" in words, code=1)
     who = " (worker 1)" if "without" in words else ""

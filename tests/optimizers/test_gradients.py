@@ -87,7 +87,7 @@ def test_norms_of_small_floats_are_computed_in_float32(kind, dtype):
     assert np.allclose(small.astype("float32"), large, rtol=1e-2)
 
 
-@pytest.mark.parametrize("dtype", [tf.float16, tf.bfloat16])
+@pytest.mark.parametrize("dtype", [tf.float16, pytest.param(tf.bfloat16, marks=pytest.mark.full)])
 @ALL
 def test_slots_of_small_floats_are_float32(kind, dtype):
     """LAMB adds a thousandth of the square of 1e-3, which is 0 in float16 and lost to rounding in bfloat16."""

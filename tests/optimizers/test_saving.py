@@ -65,8 +65,18 @@ def test_a_checkpoint_of_a_custom_training_loop_holds_the_step_count(kind, tmp_p
     assert any("iteration" in name for name, _ in tf.train.list_variables(path))
 
 
-@ALL
-@pytest.mark.parametrize("form", ["keras", "checkpoint"])
+# Each optimizer once, and each form.
+IN_CORE = {("keras", LARS), ("checkpoint", LAMB), ("keras", MomentumCorrectedSGD)}
+
+
+@pytest.mark.parametrize(
+    ("form", "kind"),
+    [
+        pytest.param(form, kind, marks=() if (form, kind) in IN_CORE else pytest.mark.full)
+        for form in ("keras", "checkpoint")
+        for kind in (LAMB, LARS, MomentumCorrectedSGD)
+    ],
+)
 def test_training_continues_from_a_file_as_if_it_had_not_stopped(kind, form, tmp_path):
     x, y = rows()
     whole, first = compiled(everything(kind)), compiled(everything(kind))

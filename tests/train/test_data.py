@@ -165,7 +165,7 @@ class TestSynthetic:
         assert [int(image.mean()) // 64 for image in images] == labels
         assert images[0].shape == (4, 6, 3)
 
-    @pytest.mark.parametrize("num_classes", [256, 1000])
+    @pytest.mark.parametrize("num_classes", [pytest.param(256, marks=pytest.mark.full), 1000])
     def test_many_classes_give_labels_above_200(self, num_classes, folder):
         found = data.synthetic(str(folder), image_shape=(2, 2, 1), num_classes=num_classes)
         assert found.num_classes == num_classes

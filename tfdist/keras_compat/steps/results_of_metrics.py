@@ -50,10 +50,13 @@ class MetricResults:
 
     def metrics(self) -> list[Any]:
         """Returns the metrics of the model, with those that it was compiled with."""
+        from keras.src.trainers.compile_utils import CompileMetrics
+
         found: dict[int, Any] = {}
+        # A model may say that it has other metrics than those that Keras has found in its attributes.
         for metric in (*self._model.metrics, *getattr(self._model, "_metrics", ())):
             # The compiled metrics are listed as one that has no variables of its own.
-            for one in getattr(metric, "metrics", (metric,)):
+            for one in metric.metrics if isinstance(metric, CompileMetrics) else (metric,):
                 found[id(one)] = one
         return list(found.values())
 

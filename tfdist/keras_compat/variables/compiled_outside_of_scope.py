@@ -152,7 +152,9 @@ def _make_anew(strategy: tf.distribute.Strategy, owner: Any, is_used: Callable[[
         is_used: returns whether other programs may have used the variables of this owner.
     """
     is_inside = strategy.extended.variable_created_in_scope
-    outside = [one for one in owner.variables if one._value is not None and not is_inside(one._value)]
+    # The mends of parameter servers keep the totals of metrics in objects that are no variables of TensorFlow.
+    made = [one for one in owner.variables if hasattr(one._value, "_distribute_strategy")]
+    outside = [one for one in made if not is_inside(one._value)]
     if any(getattr(one._value, "_distribute_strategy", None) is not None for one in outside):
         raise _refusal(owner, "in the scope of another strategy")
     if outside and is_used(owner):

@@ -37,7 +37,7 @@ def gradients_of_rows(target: Any, sources: Any, gradients: Any, batch: GlobalBa
 
 
 def is_mean_over_rows(value: Any, batch: GlobalBatch) -> bool:
-    """Returns whether a scalar is a mean over the rows of a replica, or a linear function of such means.
+    """Returns whether a scalar is a mean over the rows of a replica, or a linear function of such means and others.
 
     Args:
         value: tensor of this replica.

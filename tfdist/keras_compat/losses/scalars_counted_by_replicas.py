@@ -1,11 +1,11 @@
 """Mends Keras's Mean metric, which counts a scalar once for each replica, whatever its number of rows.
 
 A scalar that a replica computes is the mean over its rows. With the mend it counts with the replica's share of the
-rows, so that a Mean of the losses of batches is the Mean of a single device. A list of one
-scalar counts as the scalar. A loss that the program divides for all replicas is counted as a part, so that its sum over
-replicas is reported. Values with an axis count once for each row, and a scalar with a tensor as its weight has that
-weight, as on a single device. Keras 3's mean of losses gives a batch the weight of the rows of its inputs. Targets may
-have other numbers of rows, by which the losses of replicas are weighted; then this mean has the weight of all inputs.
+rows, so that a Mean of the losses of batches is the Mean of a single device. A list of one scalar counts as the scalar.
+A loss that the program divides for all replicas is counted as a part, so that its sum over replicas is reported. Values
+with an axis count once for each row, and a scalar with a tensor as its weight has that weight, as on a single device.
+Keras 3's mean of losses gives a batch the weight of the rows of its inputs. Targets may have other numbers of rows, by
+which the losses of replicas are weighted; then this mean has the weight of all inputs.
 
 Source: Mean.update_state in Keras 3's metrics/reduction_metrics.py and Reduce.update_state in Keras 2's
 metrics/base_metric.py. No upstream issue is known.

@@ -41,6 +41,23 @@ def test_a_failure_names_the_first_task_and_those_that_ended_with_it_but_not_tho
     ]
 
 
+def test_a_task_whose_exception_made_others_end_sooner_is_named_first_also_if_the_launcher_ended_it() -> None:
+    first = TaskExit(task=W0, code=1, seconds=10.0)
+    exits = [first, TaskExit(task=W1, code=-15, seconds=10.2, signalled=True)]
+    tracebacks = {W1: 9.8, W0: 9.9}
+    text = failure(
+        first, exits, tail=["b"], log=Path("logs/worker-0.log"), tracebacks=tracebacks, cause=W1, cause_tail=["a"]
+    )
+    assert text.splitlines() == [
+        "worker 1 failed first: an exception, 9.8 s after the start",
+        "  worker 0 ended by itself 0.20 s later (exit code 1), probably as a consequence",
+        "  last lines of worker 1 (logs/worker-1.log):",
+        "    a",
+        "  last lines of worker 0 (logs/worker-0.log):",
+        "    b",
+    ]
+
+
 def test_the_report_says_that_a_task_wrote_nothing() -> None:
     first = TaskExit(task=W1, code=-9, seconds=1.0)
     assert "worker 1 wrote nothing (x.log)" in failure(first, [first], tail=[], log=Path("x.log"))

@@ -249,12 +249,13 @@ class Incarnation:
     def _outcome(self, unkillable: list[int]) -> Outcome:
         asked_for_restart = any(end.code == RESTART_CODE for end in self._exits)
         code, first, line = self._exit_code or 0, self._first_failure, ""
+        cause = None if first is None else policy.cause(first, self._tracebacks())
         seconds = time.monotonic() - self._run.start
         exits = tuple(sorted(self._exits, key=lambda end: end.seconds))
         # If all tasks had ended before they received the signal, the run has succeeded.
         resize_to = self._resize_to if any(end.signalled for end in exits) else None
         if first is not None:
-            line = self._failure_report(first, exits)
+            line = self._failure_report(first, exits, cause)
         elif self._overdue:
             still_running = report.names(self._overdue)
             line = f"the timeout of {self._spec.timeout_seconds:g} s has passed; still running: {still_running}"
@@ -271,20 +272,20 @@ class Incarnation:
             exits=exits,
             report=line,
             first_failure=first,
+            named=cause if first is None else cause or first.task,
             received=self._received,
             resize_to=resize_to,
             unkillable=tuple(unkillable),
         )
 
-    def _failure_report(self, first: TaskExit, exits: Sequence[TaskExit]) -> str:
-        process, tracebacks = self._processes[first.task], self._tracebacks()
-        cause = policy.cause(first, tracebacks)
+    def _failure_report(self, first: TaskExit, exits: Sequence[TaskExit], cause: Task | None) -> str:
+        process = self._processes[first.task]
         return report.failure(
             first,
             exits,
             tail=process.tail.lines,
             log=process.log_path,
-            tracebacks=tracebacks,
+            tracebacks=self._tracebacks(),
             attempt=self._attempt,
             cause=cause,
             cause_tail=self._processes[cause].tail.lines if cause else (),

@@ -105,30 +105,34 @@ def failure(
     """Returns the report of a run that failed.
 
     Args:
-        first: the end of the task that failed first.
+        first: the end of the task that ended first with a failure.
         exits: how all tasks ended.
         tail: the last lines of that task's output.
         log: the log file of that task.
         tracebacks: when each task wrote its last traceback, in seconds after the start. A task may raise an exception
             first and still end last, since TensorFlow takes time to shut down.
         attempt: how often the tasks had been restarted, which is part of the names of the log files.
-        cause: the task whose exception probably made the first one fail; None if there is none.
+        cause: the task whose exception probably made the first one fail, and which is then named as the first; None if
+            there is none.
         cause_tail: the last lines of the output of that task.
     """
-    later = [end for end in exits if end.task != first.task and end.code != 0 and not end.signalled]
-    what = "asked for a restart" if first.code == RESTART_CODE else "failed first"
-    lines = [f"{first.task.name} {what}: {first.how}, {first.seconds:.1f} s after the start"]
-    for end in sorted(later, key=lambda end: end.seconds):
-        delay = end.seconds - first.seconds
-        lines.append(f"  {end.task.name} ended by itself {delay:.2f} s later ({end.how}), probably as a consequence")
     onset = min(first.seconds, tracebacks.get(first.task, first.seconds))
-    suspects = [(task, seconds) for task, seconds in tracebacks.items() if seconds < onset and task != first.task]
-    for task, seconds in sorted(suspects, key=lambda item: item[1]):
-        where = log.parent / log_name(task, attempt)
-        lines.append(f"  {task.name} had written a traceback {onset - seconds:.2f} s earlier: see {where}")
-    lines += _last_lines(first.task, tail, log)
+    what = "asked for a restart" if first.code == RESTART_CODE else "failed first"
+    task, how, seconds = first.task, first.how, first.seconds
+    if cause is not None:
+        task, how, seconds = cause, "an exception", tracebacks[cause]
+    lines = [f"{task.name} {what}: {how}, {seconds:.1f} s after the start"]
+    later = [end for end in exits if end.task != task and end.code != 0 and not end.signalled]
+    for end in sorted(later, key=lambda end: end.seconds):
+        delay = end.seconds - seconds
+        lines.append(f"  {end.task.name} ended by itself {delay:.2f} s later ({end.how}), probably as a consequence")
+    suspects = [(other, at) for other, at in tracebacks.items() if at < onset and other not in (first.task, cause)]
+    for other, at in sorted(suspects, key=lambda item: item[1]):
+        where = log.parent / log_name(other, attempt)
+        lines.append(f"  {other.name} had written a traceback {onset - at:.2f} s earlier: see {where}")
     if cause is not None:
         lines += _last_lines(cause, cause_tail, log.parent / log_name(cause, attempt))
+    lines += _last_lines(first.task, tail, log)
     return "\n".join(lines)
 
 
@@ -158,7 +162,7 @@ def next_step(spec: LaunchSpec, log: Path | None) -> str:
 
     Args:
         spec: the tasks of the run.
-        log: the log file of the task that failed first; None if no task failed, as after a timeout.
+        log: the log file of the task that is named as the first; None if no task failed, as after a timeout.
 
     Example:
         >>> next_step(LaunchSpec(command=("train.py",), workers=2), Path("logs/worker-1.log"))

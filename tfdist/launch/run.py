@@ -6,6 +6,7 @@ import queue
 from dataclasses import dataclass
 from pathlib import Path
 
+from tfdist.cluster import Task
 from tfdist.launch.console import Console
 from tfdist.launch.guard import Guard
 from tfdist.launch.messages import Messages
@@ -53,7 +54,8 @@ class Outcome:
         exit_code: the exit code of the launcher if the tasks do not start again.
         exits: how each task ended.
         report: what is said about the end if the tasks do not start again.
-        first_failure: the end of the task that failed first; None if no task failed.
+        first_failure: the end of the task that ended first with a failure; None if no task failed.
+        named: the task that the report names as the first to fail, whose exception may have made another end sooner.
         received: the signal to the launcher that ended the tasks; None if there was none.
         resize_to: the number of workers with which the tasks are to start again; None if nobody asked for another one.
         unkillable: the numbers of the processes that could not be ended.
@@ -63,6 +65,7 @@ class Outcome:
     exits: tuple[TaskExit, ...]
     report: str
     first_failure: TaskExit | None = None
+    named: Task | None = None
     received: int | None = None
     resize_to: int | None = None
     unkillable: tuple[int, ...] = ()

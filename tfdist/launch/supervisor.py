@@ -272,7 +272,7 @@ class _Supervisor:
         first = outcome.first_failure
         has_failed = (first is not None and first.code != RESTART_CODE) or code == TIMEOUT_CODE
         if has_failed and "doctor" not in self._spec.command:
-            log = run.log_dir / log_name(first.task, len(self._restarts)) if first is not None else None
+            log = run.log_dir / log_name(outcome.named, len(self._restarts)) if outcome.named is not None else None
             run.messages.write(report.next_step(self._spec, log))
         return LaunchResult(
             exit_code=code,

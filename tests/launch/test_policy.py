@@ -66,6 +66,7 @@ def test_an_evaluator_that_is_the_only_task_is_needed() -> None:
         (1, {}, None),
         (75, {W1: 9.0}, None),
         (-9, {W1: 9.0}, None),
+        (-11, {W1: 9.0}, None),
     ],
 )
 def test_an_exception_shortly_before_the_first_failure_is_its_cause(

@@ -41,7 +41,8 @@ def cause(first: TaskExit, tracebacks: Mapping[Task, float]) -> Task | None:
     """Returns the task whose exception probably made another task fail first; None if there is none.
 
     A task that raises an exception takes time to end, since TensorFlow shuts down. A task that lost its peer may end
-    sooner. A task that was killed with SIGKILL, or that asked for a restart, did not fail because of a peer.
+    sooner. A task that a signal ended did not fail because of a peer, except for the SIGABRT of TensorFlow that has
+    lost its peers; nor did one that asked for a restart.
 
     Args:
         first: the end of the task that failed first.
@@ -54,7 +55,7 @@ def cause(first: TaskExit, tracebacks: Mapping[Task, float]) -> Task | None:
         >>> cause(first, {Task("worker", 1): 3.0}) is None
         True
     """
-    if first.code in (RESTART_CODE, -signal.SIGKILL):
+    if first.code == RESTART_CODE or (first.code < 0 and first.code != -signal.SIGABRT):
         return None
     onset = min(first.seconds, tracebacks.get(first.task, first.seconds))
     earlier = {task: at for task, at in tracebacks.items() if onset - CAUSE_SECONDS <= at < onset}

@@ -177,7 +177,8 @@ def loop_of_its_own(strategy: Any, model: Any, optimizer: Any, data: Any, epochs
     def run(batch: Any) -> None:
         strategy.run(step, args=(batch,))
 
-    run = run if eager else tf.function(run)
+    # Batches have several shapes, each of which would be traced.
+    run = run if eager else tf.function(run, reduce_retracing=True)
     for _ in range(epochs):
         for batch in itertools.islice(data, oracle.STEPS):
             run(batch)

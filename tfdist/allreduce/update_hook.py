@@ -72,6 +72,16 @@ class UpdateHook(tf.__internal__.tracking.AutoTrackable):
         """Returns a context in which each replica has the values with which its training goes on."""
         return contextlib.nullcontext()
 
+    def built(self, strategy: Any, variables: Sequence[Any]) -> None:
+        """Makes the variables that do not depend on the gradients; called when the optimizer has been built.
+
+        A step that makes variables would be traced twice: once to find them, and once without them.
+
+        Args:
+            strategy: the strategy, in whose cross-replica context the optimizer was built.
+            variables: the variables of the optimizer.
+        """
+
     def build_before_steps(self, strategy: Any, variables: Sequence[Any]) -> None:
         """Makes the state that the first step would make, for a training that is finished and is restored.
 
@@ -151,6 +161,15 @@ def check_strategy(strategy: tf.distribute.Strategy, program: str) -> None:
             f"expected a strategy of tfdist for {program}, received {type(strategy).__name__} itself; "
             "make it with tfdist.create_strategy."
         )
+
+
+def is_supported(strategy: tf.distribute.Strategy) -> bool:
+    """Returns whether `check_strategy` accepts a strategy of tfdist.
+
+    Args:
+        strategy: any strategy.
+    """
+    return isinstance(strategy, _SUPPORTED) and is_of_tfdist(strategy)
 
 
 def variable_key(variable: Any) -> Any:

@@ -11,11 +11,12 @@ from tfdist._log import get_logger
 from tfdist.allreduce.options import AllReduceOptions
 from tfdist.allreduce.options_of import all_reduce_of
 from tfdist.allreduce.update_hook import UpdateHook
-from tfdist.averaging.local_hook import LocalHook, multiplied
+from tfdist.averaging.local_hook import LocalHook
 from tfdist.averaging.meeting import Meeting
 from tfdist.averaging.mixing import Mixing, complete, exponential, one_peer_exponential, ring
 from tfdist.averaging.neighbours import gathers, receive
 from tfdist.averaging.outer import Average
+from tfdist.averaging.replica_values import multiplied
 from tfdist.averaging.schedule import Meetings
 
 _NAMED: dict[str, Callable[[int], Mixing]] = {

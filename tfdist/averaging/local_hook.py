@@ -12,15 +12,14 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfdist.allreduce.aggregation import is_dense
 from tfdist.allreduce.options import AllReduceOptions
 from tfdist.allreduce.path import GradientPath
 from tfdist.allreduce.per_replica import PerReplica
-from tfdist.allreduce.update_hook import UpdateHook, check_strategy, variable_key
+from tfdist.allreduce.update_hook import UpdateHook, check_strategy, is_supported, variable_key
 from tfdist.averaging.late_meeting import LateMeeting
 from tfdist.averaging.meeting import Meeting
 from tfdist.averaging.outer import Average, OuterRule
-from tfdist.averaging.replica_values import common_variable
+from tfdist.averaging.replica_values import common_variable, multiplied
 from tfdist.averaging.schedule import Meetings
 from tfdist.averaging.seen import SeenValues
 from tfdist.keras_compat.local_steps.prepare import refuse_constraints
@@ -57,13 +56,16 @@ class LocalHook(UpdateHook):
         self.meeting = (LateMeeting if overlap else Meeting)(outer, parts, options)
         # The gradients of synchronous steps take the options of the strategy, the meetings those of the argument.
         self._synchronous = GradientPath(None)
-        # The place of each variable that the steps train, by its key.
+        # The place of each variable that the steps train, by its key. Empty until the first step.
         object.__setattr__(self, "_places", {})
+        # The variables of which the optimizer was built, if it was built before the first step.
+        object.__setattr__(self, "_built_of", [])
         # Not tracked, because it has no state that outlives the process.
         object.__setattr__(self, "seen_values", None)
 
     seen_values: SeenValues | None
     _places: dict[Any, int]
+    _built_of: list[Any]
 
     @property
     def calls_update_later(self) -> bool:
@@ -101,7 +103,7 @@ class LocalHook(UpdateHook):
     @property
     def trained(self) -> list[tf.Variable]:
         """See UpdateHook."""
-        return self.meeting.weights
+        return self.meeting.weights if self._places else []
 
     def shown(self) -> contextlib.AbstractContextManager[None]:
         """See UpdateHook."""
@@ -110,6 +112,14 @@ class LocalHook(UpdateHook):
     def own(self) -> contextlib.AbstractContextManager[None]:
         """See UpdateHook."""
         return contextlib.nullcontext() if self.seen_values is None else self.seen_values.own()
+
+    def built(self, strategy: Any, variables: Sequence[Any]) -> None:
+        """See UpdateHook."""
+        if not self._places and not self._built_of and is_supported(strategy):
+            self._build_counters_across(strategy)
+            with tf.init_scope(), strategy.scope():
+                self.meeting.build(variables)
+            self._built_of.extend(variables)
 
     def build_before_steps(self, strategy: Any, variables: Sequence[Any]) -> None:
         """See UpdateHook."""
@@ -246,11 +256,13 @@ class LocalHook(UpdateHook):
                 return
             given = {variable_key(variable) for variable in variables}
             refuse_constraints([*variables, *known], self.program)
-            everything = [*variables, *(one for one in known if variable_key(one) not in given)]
+            everything = self._built_of or [*variables, *(one for one in known if variable_key(one) not in given)]
             with tf.init_scope(), strategy.scope():
-                self.meeting.build(everything)
+                if not self._built_of:
+                    self.meeting.build(everything)
                 if self.meetings.start_step:
-                    sparse = [place for place, one in enumerate(gradients) if isinstance(one, tf.IndexedSlices)]
+                    pairs = zip(variables, gradients, strict=True)
+                    sparse = {variable_key(one) for one, gradient in pairs if isinstance(gradient, tf.IndexedSlices)}
                     self._build_synchronous(everything, sparse)
                 for former in hooks_that_trained(everything):
                     # Another optimizer has left the replicas apart: all go on with what it shows.
@@ -259,13 +271,13 @@ class LocalHook(UpdateHook):
             object.__setattr__(self, "seen_values", shown)
             remember_trained(self, everything)
             self._places.update({variable_key(variable): place for place, variable in enumerate(everything)})
+            self._check(variables)
 
         tf.distribute.get_replica_context().merge_call(across)
 
-    def _build_synchronous(self, variables: Sequence[Any], sparse: Sequence[int]) -> None:
-        held = list(map(held_variable, variables))
-        shapes = [None if place in sparse else tuple(variable.shape) for place, variable in enumerate(held)]
-        self._synchronous.build(shapes, [tf.as_dtype(variable.dtype).name for variable in held])
+    def _build_synchronous(self, variables: Sequence[Any], sparse: set[Any]) -> None:
+        shapes = [None if variable_key(variable) in sparse else tuple(variable.shape) for variable in variables]
+        self._synchronous.build(shapes, [tf.as_dtype(held_variable(variable).dtype).name for variable in variables])
 
     def _check(self, variables: Sequence[Any]) -> None:
         others = [variable.name for variable in variables if variable_key(variable) not in self._places]
@@ -276,22 +288,11 @@ class LocalHook(UpdateHook):
             )
 
     def _build_counters(self) -> None:
-        def across(strategy: Any) -> None:
-            if hasattr(self, "_steps"):
-                return
-            with tf.init_scope(), strategy.scope():
-                self._steps, self._since = (common_variable(one, 0) for one in ("local_steps", "steps_since_meeting"))
-                self._rows = PerReplica(tf.zeros([], tf.float64), name="rows_since_meeting")
+        tf.distribute.get_replica_context().merge_call(self._build_counters_across)
 
-        tf.distribute.get_replica_context().merge_call(across)
-
-
-def multiplied(gradient: Any, factor: int) -> Any:
-    """Returns a gradient, dense, sparse or None, times a whole number."""
-    if gradient is None or factor == 1:
-        return gradient
-    if is_dense(gradient):
-        return gradient * tf.cast(factor, gradient.dtype)
-    return tf.IndexedSlices(
-        gradient.values * tf.cast(factor, gradient.values.dtype), gradient.indices, gradient.dense_shape
-    )
+    def _build_counters_across(self, strategy: Any) -> None:
+        if hasattr(self, "_steps"):
+            return
+        with tf.init_scope(), strategy.scope():
+            self._steps, self._since = (common_variable(one, 0) for one in ("local_steps", "steps_since_meeting"))
+            self._rows = PerReplica(tf.zeros([], tf.float64), name="rows_since_meeting")

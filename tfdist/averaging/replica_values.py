@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfdist.allreduce.aggregation import sum_gradients
+from tfdist.allreduce.aggregation import is_dense, sum_gradients
 
 
 def common_variable(name: str, initial: Any) -> tf.Variable:
@@ -38,3 +38,14 @@ def share_of_replica(rows: tf.Tensor) -> tf.Tensor:
 def times(value: tf.Tensor, weight: tf.Tensor) -> tf.Tensor:
     """Returns a tensor times a scalar of any dtype."""
     return value * tf.cast(weight, value.dtype)
+
+
+def multiplied(gradient: Any, factor: int) -> Any:
+    """Returns a gradient, dense, sparse or None, times a whole number."""
+    if gradient is None or factor == 1:
+        return gradient
+    if is_dense(gradient):
+        return gradient * tf.cast(factor, gradient.dtype)
+    return tf.IndexedSlices(
+        gradient.values * tf.cast(factor, gradient.values.dtype), gradient.indices, gradient.dense_shape
+    )

@@ -20,7 +20,7 @@ def methods_of(optimizer: Any) -> dict[str, Any]:
     Args:
         optimizer: an optimizer of Keras 3.
     """
-    return {"apply": Apply(optimizer)}
+    return {"apply": Apply(optimizer), "build": Build(optimizer)}
 
 
 class Apply:
@@ -41,6 +41,24 @@ class Apply:
         hook = hook_of(self._optimizer)
         assert hook is not None
         return apply_with_hook(self._optimizer, hook, stock, grads, trainable_variables)
+
+
+class Build:
+    """Replaces `build` of an optimizer with a hook.
+
+    Args:
+        optimizer: an optimizer of Keras 3.
+    """
+
+    def __init__(self, optimizer: Any) -> None:
+        self._optimizer = optimizer
+
+    def __call__(self, variables: Any) -> None:
+        """Makes the slots as in Keras, then the variables of the hook."""
+        type(self._optimizer).build(self._optimizer, variables)
+        hook = hook_of(self._optimizer)
+        if hook is not None and tf.distribute.in_cross_replica_context():
+            hook.built(tf.distribute.get_strategy(), list(variables))
 
 
 def apply_with_hook(optimizer: Any, hook: UpdateHook, stock: Callable, grads: Any, trainable_variables: Any) -> Any:

@@ -49,9 +49,9 @@ class Finished:
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Frees tests from the limit of pyproject.toml that have deadlines of their own and may take longer.
 
-    Tests marked `full` may take hours, and a test of conformance waits for all cells of its topology.
+    Tests marked `full` may take hours, and a test of conformance or of public programs waits for all of its topology.
     """
-    if item.get_closest_marker("full") or "cells" in getattr(item, "fixturenames", ()):
+    if item.get_closest_marker("full") or {"cells", "programs"} & {*getattr(item, "fixturenames", ())}:
         faulthandler.cancel_dump_traceback_later()
 
 

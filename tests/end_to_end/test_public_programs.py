@@ -48,7 +48,9 @@ BOUND = 1e-10
 # The operation of TensorFlow computes parts of the gradient in float32, as a test below shows.
 BOUNDS = {"ctc_compiled": 1e-7}
 
-DEADLINE_SECONDS = 600.0
+# A topology runs all selected programs one after the other, with other tests on the same cores.
+DEADLINE_SECONDS = 300.0
+SECONDS_OF_A_PROGRAM = 40.0
 
 
 class Programs:
@@ -78,12 +80,13 @@ class Programs:
     def _run(self, topology: str) -> str:
         command = ["-m", "tests.end_to_end.public_programs", topology, str(self._folder), *self._names]
         workers = TOPOLOGIES.get(topology, 1)
+        deadline_seconds = DEADLINE_SECONDS + SECONDS_OF_A_PROGRAM * len(self._names)
         try:
             if workers > 1:
                 arguments = ["--workers", str(workers), "--", *command]
-                ended = launch(*arguments, cwd=self._folder, deadline_seconds=DEADLINE_SECONDS)
+                ended = launch(*arguments, cwd=self._folder, deadline_seconds=deadline_seconds)
             else:
-                ended = run([sys.executable, *command], cwd=self._folder, deadline_seconds=DEADLINE_SECONDS)
+                ended = run([sys.executable, *command], cwd=self._folder, deadline_seconds=deadline_seconds)
         except AssertionError as error:
             # The results of the programs before the one that hung are compared.
             return str(error)

@@ -11,6 +11,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfdist.keras_compat.reached import reached
+
 # Operations through which a sum stays one, up to a factor.
 _LINEAR = ("Identity", "Cast", "AddV2", "Add", "AddN", "Sub", "Neg", "RealDiv", "DivNoNan", "Mul")
 _DIVISIONS = ("RealDiv", "DivNoNan")
@@ -29,27 +31,21 @@ def divided_by_rows(sums: Sequence[Any], rows: int | None) -> set[int]:
 
 
 def _is_divided(value: tf.Tensor, rows: int | None) -> bool:
-    seen: set[int] = set()
-    waiting = [value]
-    while waiting:
-        tensor = waiting.pop()
-        if id(tensor) in seen:
-            continue
-        seen.add(id(tensor))
-        for operation in tensor.consumers():
-            is_numerator = operation.type in _DIVISIONS and operation.inputs[0] is tensor
-            if is_numerator and _counts_rows(operation.inputs[1], rows):
-                return True
-            if operation.type in _LINEAR:
-                waiting.extend(operation.outputs)
-    return False
+    def results(tensor: tf.Tensor) -> list[tf.Tensor]:
+        linear = [operation for operation in tensor.consumers() if operation.type in _LINEAR]
+        return [result for operation in linear for result in operation.outputs]
+
+    return any(
+        operation.type in _DIVISIONS and operation.inputs[0] is one and _counts_rows(operation.inputs[1], rows)
+        for one in reached(value, results)
+        for operation in one.consumers()
+    )
 
 
 def _counts_rows(value: tf.Tensor, rows: int | None) -> bool:
     """Returns whether a number is computed from the shape of a tensor that has the rows of the batch."""
-    waiting = [value]
-    while waiting:
-        operation = waiting.pop().op
+    for one in reached(value, lambda tensor: tensor.op.inputs if tensor.op.type in _OF_SHAPES else ()):
+        operation = one.op
         if operation.type in ("Shape", "Size"):
             shape = operation.inputs[0].shape
             return bool(shape.rank) and shape[0] in (None, rows)
@@ -57,6 +53,4 @@ def _counts_rows(value: tf.Tensor, rows: int | None) -> bool:
         if operation.type == "StridedSlice" and operation.inputs[0].op.type == "Const":
             shape, first = map(tf.get_static_value, operation.inputs[:2])
             return operation.outputs[0].shape.rank == 0 and first is not None and int(shape[first[0]]) == rows
-        if operation.type in _OF_SHAPES:
-            waiting.extend(operation.inputs)
     return False

@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 import sys
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,7 @@ from tfdist._installed import is_installed_code
 from tfdist.keras_compat.losses.global_batch import GlobalBatch, current_batch
 from tfdist.keras_compat.losses.gradients_of_inputs import gradients_of_rows
 from tfdist.keras_compat.losses.sums_over_rows import seeds_of_sums
+from tfdist.keras_compat.reached import reached
 
 # Operations through which a part stays a part.
 _LINEAR = ("Identity", "Cast", "AddV2", "Add", "AddN", "Sub", "Neg", "RealDiv", "Mul")
@@ -50,21 +51,14 @@ def is_part(value: Any, batch: GlobalBatch) -> bool:
         batch: the global batch of the step.
     """
     parts = {id(part) for part in batch.parts}
-    seen: set[int] = set()
-    waiting = [value]
-    while waiting:
-        tensor = waiting.pop()
-        if id(tensor) in parts:
-            return True
-        if id(tensor) in seen or not hasattr(tensor, "graph") or tensor.op.type not in _LINEAR:
-            continue
-        seen.add(id(tensor))
-        power = _power_of_replicas(tensor.op)
-        if power < 0:
-            return True
-        if power == 0:
-            waiting.extend(tensor.op.inputs)
-    return False
+
+    def terms(tensor: tf.Tensor) -> Sequence[tf.Tensor]:
+        is_sum = id(tensor) not in parts and tensor.op.type in _LINEAR and _power_of_replicas(tensor.op) == 0
+        return tensor.op.inputs if is_sum else ()
+
+    return any(
+        id(one) in parts or (hasattr(one, "graph") and _power_of_replicas(one.op) < 0) for one in reached(value, terms)
+    )
 
 
 def _power_of_replicas(operation: tf.Operation) -> int:

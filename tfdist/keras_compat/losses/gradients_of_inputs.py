@@ -12,6 +12,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfdist.keras_compat.losses.global_batch import GlobalBatch
+from tfdist.keras_compat.reached import reached
 
 # Operations through which a mean stays one, up to a factor.
 _LINEAR = ("Identity", "Cast", "AddV2", "Add", "AddN", "Sub", "Neg", "RealDiv", "DivNoNan", "Mul", "MulNoNan")
@@ -43,23 +44,18 @@ def is_mean_over_rows(value: Any, batch: GlobalBatch) -> bool:
         value: tensor of this replica.
         batch: the global batch of the step.
     """
+    if not tf.is_tensor(value) or value.shape.rank != 0:
+        return False
     means = {id(mean) for mean in batch.means}
-    seen: set[int] = set()
-    waiting = [value] if tf.is_tensor(value) and value.shape.rank == 0 else []
-    while waiting:
-        tensor = waiting.pop()
-        if id(tensor) in means:
-            return True
-        if id(tensor) in seen or not hasattr(tensor, "graph"):
-            continue
-        seen.add(id(tensor))
-        if tensor.op.type == "Mean" and _has_rows(tensor.op.inputs[0], batch):
-            axes = tf.get_static_value(tensor.op.inputs[1])
-            if axes is None or 0 in axes.ravel():
-                return True
-        if tensor.op.type in _LINEAR:
-            waiting.extend(tensor.op.inputs)
-    return False
+    terms = reached(value, lambda tensor: tensor.op.inputs if tensor.op.type in _LINEAR else ())
+    return any(id(one) in means or _is_mean(one, batch) for one in terms)
+
+
+def _is_mean(value: tf.Tensor, batch: GlobalBatch) -> bool:
+    if not hasattr(value, "graph") or value.op.type != "Mean" or not _has_rows(value.op.inputs[0], batch):
+        return False
+    axes = tf.get_static_value(value.op.inputs[1])
+    return axes is None or 0 in axes.ravel()
 
 
 def _has_rows(value: Any, batch: GlobalBatch) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -13,6 +14,7 @@ from tfdist.keras_compat.parameter_server.feeds import BatchFeed, count_worker_t
 from tfdist.keras_compat.parameter_server.metric_ledger import MetricLedger, Slot
 from tfdist.keras_compat.parameter_server.step_function import StepFunction
 from tfdist.keras_compat.parameter_server.step_queue import StepQueue
+from tfdist.keras_compat.reached import reached
 from tfdist.keras_compat.version import keras_in_use
 
 # A result of a metric is a few operations away from the totals of the metric.
@@ -166,16 +168,8 @@ class CoordinatedFunction:
 def _reads(value: Any, totals: Sequence[tf.Tensor]) -> bool:
     """Returns whether a log is computed from a total of a metric, and hence is a result of this metric."""
     sought = {id(total) for total in totals}
-    seen: set[int] = set()
-    waiting = [tf.convert_to_tensor(value)]
-    while waiting and len(seen) < _OPERATIONS:
-        tensor = waiting.pop()
-        if id(tensor) in sought:
-            return True
-        if id(tensor) not in seen:
-            seen.add(id(tensor))
-            waiting.extend(tensor.op.inputs)
-    return False
+    operands = itertools.islice(reached(tf.convert_to_tensor(value)), _OPERATIONS)
+    return any(id(one) in sought for one in operands)
 
 
 def refuse_compile_options(model: Any) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -12,6 +13,7 @@ import tensorflow as tf
 
 from tfdist.allreduce import sum_gradients
 from tfdist.keras_compat.losses.global_batch import temporarily
+from tfdist.keras_compat.reached import reached
 from tfdist.keras_compat.steps.logs_of_replicas import flat_logs
 
 # What is computed from a result of a metric is a few operations away from the variables of the metric.
@@ -100,16 +102,7 @@ class MetricResults:
             for component in getattr(variable.value, "values", (variable.value,))
         }
         captured = {id(internal): id(external) for external, internal in log.graph.captures}
-        seen: set[int] = set()
-        waiting = [log]
-        while waiting and len(seen) < _OPERATIONS:
-            tensor = waiting.pop()
-            if captured.get(id(tensor)) in handles:
-                return True
-            if id(tensor) not in seen:
-                seen.add(id(tensor))
-                waiting.extend(tensor.op.inputs)
-        return False
+        return any(captured.get(id(one)) in handles for one in itertools.islice(reached(log), _OPERATIONS))
 
     def _result(self, metric: Any, stock: Callable[[], Any]) -> Any:
         # The result of a metric within another metric is a part of the result of the outer one.

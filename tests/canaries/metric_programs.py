@@ -1,4 +1,4 @@
-"""Programs of canaries that show defects of metrics, for Keras 2 and Keras 3."""
+"""Programs of canaries that show defects of losses, metrics and running means, for Keras 2 and Keras 3."""
 
 from __future__ import annotations
 
@@ -10,6 +10,28 @@ with strategy.scope():
 batches = on_each_replica(lambda replica: tf.fill([1 + 2 * replica, 1], float(replica)))
 strategy.run(lambda batch: metric.update_state(tf.reduce_mean(batch)), args=(batches,))
 outcome(lambda: float(metric.result()))
+"""
+
+# The replicas have rows of 0 and of 1.
+RUNNING_MEAN = """
+class Running(keras.layers.Layer):
+    def __init__(self):
+        super().__init__()
+        self.mean = self.add_weight(shape=(), initializer="zeros", trainable=False, name="mean")
+
+    def call(self, inputs, training=None):
+        if training:
+            self.mean.assign(tf.reduce_mean(inputs))
+        return inputs
+
+
+strategy = mirrored()
+with strategy.scope():
+    layer = Running()
+batches = on_each_replica(lambda replica: tf.fill([2, 1], float(replica)))
+strategy.run(lambda batch: layer(batch, training=True), args=(batches,))
+variable = getattr(layer.mean, "_value", layer.mean)
+outcome(lambda: [float(one) for one in strategy.experimental_local_results(variable)])
 """
 
 METRIC_OF_NO_ROWS = """
@@ -31,4 +53,12 @@ with strategy.scope():
     model.compile("sgd", "mse", metrics=[MeanOfBatches()])
 rows = tf.data.Dataset.from_tensor_slices((x[:5], y[:5])).batch(4)
 outcome(lambda: model.evaluate(rows, verbose=0, return_dict=True)["mean_of_batches"])
+"""
+
+CTC_OF_NO_ROWS = """
+labels, logits, lengths = tf.zeros([0, 1], tf.int32), tf.zeros([0, 2, 3]), tf.zeros([0], tf.int32)
+if hasattr(keras, "ops"):
+    outcome(lambda: keras.ops.ctc_loss(labels, logits, lengths, lengths).shape)
+else:
+    outcome(lambda: keras.backend.ctc_batch_cost(labels, logits, lengths[:, None], lengths[:, None]).shape)
 """

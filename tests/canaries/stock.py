@@ -284,14 +284,6 @@ def is_overwritten():
 outcome(is_overwritten)
 """
 
-CTC_OF_NO_ROWS = """
-labels, logits, lengths = tf.zeros([0, 1], tf.int32), tf.zeros([0, 2, 3]), tf.zeros([0], tf.int32)
-if hasattr(keras, "ops"):
-    outcome(lambda: keras.ops.ctc_loss(labels, logits, lengths, lengths).shape)
-else:
-    outcome(lambda: keras.backend.ctc_batch_cost(labels, logits, lengths[:, None], lengths[:, None]).shape)
-"""
-
 TWO_STRATEGIES = """
 def total(strategy, shape):
     def step():
@@ -330,6 +322,12 @@ outcome(lambda: [int(optimizer.iterations), float(optimizer.learning_rate)])
         outcome="OUTCOME 0.5",
     ),
     Canary(
+        mends=("state_stays_on_its_replica",),
+        shows="a running mean that a layer assigns is that of the replica's own rows",
+        program=metric_programs.RUNNING_MEAN,
+        outcome="OUTCOME [0.0, 1.0]",
+    ),
+    Canary(
         mends=("metrics_of_no_rows",),
         shows="a metric of one's own is NaN if a replica has no rows",
         program=metric_programs.METRIC_OF_NO_ROWS,
@@ -338,7 +336,7 @@ outcome(lambda: [int(optimizer.iterations), float(optimizer.learning_rate)])
     Canary(
         mends=("ctc_of_no_rows",),
         shows="the CTC loss of no rows fails",
-        program=CTC_OF_NO_ROWS,
+        program=metric_programs.CTC_OF_NO_ROWS,
         outcome="OUTCOME raised InvalidArgumentError",
     ),
     Canary(

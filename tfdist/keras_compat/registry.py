@@ -75,6 +75,7 @@ from tfdist.keras_compat.variables import (
     metrics_summed_at_each_update,
     numbers_not_read_from_replicas,
     replicas_draw_alike,
+    state_stays_on_its_replica,
     workers_draw_alike,
 )
 from tfdist.keras_compat.version import KerasInUse, keras_in_use
@@ -109,6 +110,7 @@ MENDS: tuple[Mend, ...] = (
     metrics_summed_at_each_update.MEND,
     counter_update_is_read_then_assign.MEND,
     numbers_not_read_from_replicas.MEND,
+    state_stays_on_its_replica.MEND,
     fit_keras3.MEND,
     fit_keras2.MEND,
     batch_logs_summed_over_workers.MEND,

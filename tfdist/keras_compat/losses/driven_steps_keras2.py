@@ -20,6 +20,7 @@ from tfdist.keras_compat.losses.rule import StepRule, rule_for
 from tfdist.keras_compat.losses.weighting import part_of_global
 from tfdist.keras_compat.mend import patch_method
 from tfdist.keras_compat.optimizers.hooked import hook_of_local_steps
+from tfdist.keras_compat.variables.state_stays_on_its_replica import average_state
 from tfdist.keras_compat.version import keras_in_use
 
 
@@ -164,6 +165,8 @@ class DrivenStep:
         """Runs the step of a replica."""
         with global_batch(data, self._rule, hook=self._alone) as batch:
             logs = self._logs_watched(data)
+            if self._alone is None:
+                average_state(batch)
             if not isinstance(logs, dict) or self._model.distribute_reduction_method not in ("auto", "sum"):
                 return logs
             results = {id(getattr(metric, "_call_result", None)) for metric in self._model.metrics}

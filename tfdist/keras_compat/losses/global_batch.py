@@ -29,6 +29,7 @@ class GlobalBatch:
         static_rows: number of rows of this replica, if it is known while the step is traced.
         means: losses of this replica that are a mean over its rows.
         sums: those of them that `mean_of_sum` returned.
+        assigned: variables whose values on the replicas are averaged at the end of the step.
         total_of_inputs: float32 scalar, number of rows of the first inputs of all replicas, which is `total` unless
             targets have other numbers of rows than inputs.
     """
@@ -41,6 +42,7 @@ class GlobalBatch:
     means: list[tf.Tensor] = dataclasses.field(default_factory=list)
     sums: list[tf.Tensor] = dataclasses.field(default_factory=list)
     total_of_inputs: tf.Tensor | None = None
+    assigned: list[tf.Variable] = dataclasses.field(default_factory=list)
 
     def share(self, dtype: Any = tf.float32) -> tf.Tensor:
         """Returns the fraction of all rows that this replica has, a scalar; 0 if no replica has rows.

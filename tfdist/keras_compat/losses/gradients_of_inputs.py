@@ -15,7 +15,7 @@ from tfdist.keras_compat.losses.global_batch import GlobalBatch
 from tfdist.keras_compat.reached import reached
 
 # Operations through which a mean stays one, up to a factor.
-_LINEAR = ("Identity", "Cast", "AddV2", "Add", "AddN", "Sub", "Neg", "RealDiv", "DivNoNan", "Mul", "MulNoNan")
+LINEAR = ("Identity", "Cast", "AddV2", "Add", "AddN", "Sub", "Neg", "RealDiv", "DivNoNan", "Mul", "MulNoNan")
 
 
 def gradients_of_rows(target: Any, sources: Any, gradients: Any, batch: GlobalBatch) -> Any:
@@ -47,15 +47,22 @@ def is_mean_over_rows(value: Any, batch: GlobalBatch) -> bool:
     if not tf.is_tensor(value) or value.shape.rank != 0:
         return False
     means = {id(mean) for mean in batch.means}
-    terms = reached(value, lambda tensor: tensor.op.inputs if tensor.op.type in _LINEAR else ())
-    return any(id(one) in means or _is_mean(one, batch) for one in terms)
+    terms = reached(value, lambda tensor: tensor.op.inputs if tensor.op.type in LINEAR else ())
+    return any(id(one) in means or is_mean(one, batch) for one in terms)
 
 
-def _is_mean(value: tf.Tensor, batch: GlobalBatch) -> bool:
+def is_mean(value: tf.Tensor, batch: GlobalBatch) -> bool:
+    """Returns whether a tensor is the result of an operation that takes the mean over the rows of a replica.
+
+    Args:
+        value: tensor of this replica.
+        batch: the global batch of the step.
+    """
     if not hasattr(value, "graph") or value.op.type != "Mean" or not _has_rows(value.op.inputs[0], batch):
         return False
     axes = tf.get_static_value(value.op.inputs[1])
-    return axes is None or 0 in axes.ravel()
+    rank = value.op.inputs[0].shape.rank
+    return axes is None or 0 in axes.ravel() % rank
 
 
 def _has_rows(value: Any, batch: GlobalBatch) -> bool:

@@ -34,6 +34,7 @@ from tfdist.keras_compat.steps.jit_compile_on_several_devices import refuse_jit_
 from tfdist.keras_compat.steps.logs_of_replicas import flat_logs, nested_like, parts_of_scalars, scalars_of
 from tfdist.keras_compat.steps.results_of_metrics import MetricResults, results_by_name
 from tfdist.keras_compat.steps.traced_by_rule import TracedByRule, checked_by_rule
+from tfdist.keras_compat.variables.state_stays_on_its_replica import average_state
 
 
 def _defect_present() -> bool:
@@ -146,9 +147,11 @@ class ReplicaSteps:
         return self._logs(*logs)
 
     def _replica_step(self, data: Any, step: tf.Tensor) -> tuple[Any, Any]:
-        with global_batch(data, self._rule, hook=self._alone), self._watch.step() as losses:
+        with global_batch(data, self._rule, hook=self._alone) as batch, self._watch.step() as losses:
             with self._results.on_replica():
                 logs = self._step_function(data)
+            if self._alone is None:
+                average_state(batch)
             if self._is_train_step:
                 self._watch.look(losses, logs, step)
             return self._logs_and_totals(logs)

@@ -1,12 +1,13 @@
 """Mends Keras 3's `Variable.assign_add`, which reads the variable and then assigns the sum.
 
 On a parameter server another worker may write between the read and the assignment, and its addition is lost: after 60
-steps of two workers, `optimizer.iterations` was 46. Central storage sums the values that replicas assign, so that the
-old value is added once for each replica. The mend uses TensorFlow's own assign_add, which is one atomic operation.
+steps of two workers, `optimizer.iterations` was 46. With the aggregation "sum", TensorFlow sums the values that the
+replicas assign, so that the old value is added once for each replica: a counter of rows grows exponentially. The mend
+uses TensorFlow's own assign_add, which is one atomic operation.
 
-On central storage the mend also covers two further cases. Metrics that call `variable.assign(variable + x)` themselves
-get the sum of the replicas' additions. And variables without aggregation (seeds, averages of weights), which replicas
-cannot write in stock TensorFlow, take the value that the first replica assigns.
+The mend also covers two further cases. Metrics and layers that call `variable.assign(variable + x)` themselves get the
+sum of the replicas' additions. And on central storage, variables without aggregation (seeds, averages of weights),
+which replicas cannot write in stock TensorFlow, take the value that the first replica assigns.
 
 Source: upstream issue keras-team/keras#18624.
 """
@@ -32,7 +33,7 @@ def _atomic(name: str, stock: Callable) -> Callable:
     from keras.src.backend import in_stateless_scope
 
     def update(self: Any, value: Any) -> Any:
-        if in_stateless_scope():
+        if in_stateless_scope() or _is_part_of_replica(self._value):
             return stock(self, value)
         value = self._convert_to_tensor(value, dtype=self._dtype)
         if not tf.TensorShape(self.shape).is_compatible_with(value.shape):
@@ -44,16 +45,22 @@ def _atomic(name: str, stock: Callable) -> Callable:
     return update
 
 
+def _is_part_of_replica(variable: Any) -> bool:
+    """Returns whether each replica has a part of its own, whose sum a read returns, such as that of a metric."""
+    return getattr(variable, "synchronization", None) == tf.VariableSynchronization.ON_READ
+
+
 def _summed(stock: Callable) -> Callable:
     def direct_assign(self: Any, value: Any) -> None:
-        # Central storage would write the sum of the assigned values. Each replica adds its difference instead.
+        # TensorFlow would write the sum of the assigned values. Each replica adds its difference instead.
         variable = self._value
-        if type(variable).__name__ != "AggregatingVariable" or tf.distribute.in_cross_replica_context():
+        kind = type(variable).__name__
+        if kind not in ("AggregatingVariable", "MirroredVariable") or tf.distribute.in_cross_replica_context():
             stock(self, value)
         elif self.aggregation == "sum":
             variable.assign_add(tf.cast(value, variable.dtype) - tf.convert_to_tensor(variable))
         else:
-            if self.aggregation == "none":
+            if self.aggregation == "none" and kind == "AggregatingVariable":
                 # TensorFlow refuses this assignment on a replica. The first replica's value is assigned, because a read
                 # under the strategy mirrored returns this value too.
                 variable._aggregation = tf.VariableAggregation.ONLY_FIRST_REPLICA
@@ -74,12 +81,12 @@ def _apply() -> None:
 MEND = Mend(
     name="counter_update_is_read_then_assign",
     issue="keras-team/keras#18624",
-    strategies=("parameter_server", "central_storage"),
+    strategies=("parameter_server", "central_storage", "mirrored", "multi_worker_mirrored"),
     keras=("keras3",),
     versions=((3, 8), (3, 15)),
     defect_present=_defect_present,
     apply=_apply,
-    defect="counters are read, then assigned: counts are lost or doubled; on central_storage, variables without "
-    "aggregation cannot be assigned",
+    defect="counters are read, then assigned: counts are lost or doubled, also those of variables with the aggregation "
+    "sum; on central_storage, variables without aggregation cannot be assigned",
     rows=("AUC, Recall and other metrics with state", "exponential moving average of weights, at the end"),
 )

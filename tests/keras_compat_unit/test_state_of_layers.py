@@ -1,0 +1,110 @@
+"""State that a layer assigns in a step: means over rows are averaged over replicas, sums added up, all else is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tfdist
+from tfdist.averaging import LocalSGD
+from tfdist.keras_compat import keras_in_use
+
+keras = tf.keras
+ROWS = np.arange(36.0).reshape(12, 3) - 7.0
+FIRST, SECOND = ROWS[:4], ROWS[4:8]
+
+
+class Stateful(keras.layers.Layer):
+    """Assigns the result of a function of the variable and the inputs."""
+
+    def __init__(self, shape: tuple[int, ...], change: Callable[[Any, Any], Any], **options: Any) -> None:
+        super().__init__(dtype="float64")
+        self.state = self.add_weight(
+            shape=shape, initializer="zeros", trainable=False, name="state", dtype="float64", **options
+        )
+        self.change = change
+
+    def call(self, inputs: Any, training: Any = None) -> Any:
+        if training:
+            self.change(self.state, inputs)
+        return inputs
+
+
+def states(
+    strategy: Any,
+    change: Callable,
+    *,
+    shape: tuple[int, ...] = (3,),
+    rows: int = 8,
+    optimizer: Any = None,
+    **options: Any,
+) -> list[np.ndarray]:
+    """Returns the state of each replica after one batch, of which each replica has had one half."""
+    with strategy.scope():
+        layer = Stateful(shape, change, **options)
+        model = keras.Sequential([keras.layers.Input((3,), dtype="float64"), layer, keras.layers.Dense(1)])
+        model.compile(optimizer or "sgd", "mse")
+    model.fit(ROWS[:rows], np.ones((rows, 1)), batch_size=rows, epochs=1, shuffle=False, verbose=0)
+    value = getattr(layer.state, "_value", layer.state)
+    return [one.numpy() for one in strategy.experimental_local_results(value)]
+
+
+@pytest.fixture
+def strategy(four_cpus: None, no_surroundings: None) -> Any:
+    return tfdist.create_strategy("mirrored", devices=2)
+
+
+def assigned(state: Any, x: Any) -> tf.Tensor:
+    state.assign(tf.reduce_mean(x, axis=0))
+    return tf.zeros([])
+
+
+MEANS = {
+    "mean": lambda state, x: state.assign(tf.reduce_mean(x, axis=0)),
+    "mean of an axis from the end": lambda state, x: state.assign(tf.reduce_mean(x, axis=-2)),
+    "moments": lambda state, x: state.assign(0.5 * state + 2.0 * tf.nn.moments(x, [0])[0] * 0.5),
+    "assign_add": lambda state, x: state.assign_add(tf.reduce_mean(x, axis=0)),
+    "assign_sub": lambda state, x: state.assign_sub(-tf.reduce_mean(x, axis=0)),
+    "in a condition": lambda state, x: tf.cond(tf.size(x) >= 0, lambda: assigned(state, x), lambda: tf.zeros([])),
+}
+
+
+@pytest.mark.parametrize("change", MEANS.values(), ids=MEANS)
+@pytest.mark.parametrize("rows", [8, 7, 1])
+def test_a_mean_over_rows_is_that_of_all_rows_on_every_replica(strategy: Any, change: Callable, rows: int) -> None:
+    for state in states(strategy, change, rows=rows):
+        np.testing.assert_allclose(state, ROWS[:rows].mean(axis=0), rtol=0, atol=1e-12)
+
+
+def test_state_of_rows_and_what_is_no_mean_stay_as_they_are(strategy: Any) -> None:
+    kept = states(strategy, lambda state, x: state.assign(x), shape=(4, 3))
+    np.testing.assert_array_equal(kept, [FIRST, SECOND])
+    largest = states(strategy, lambda state, x: state.assign(tf.maximum(state, tf.reduce_max(x, axis=0))))
+    np.testing.assert_array_equal(largest, [np.maximum(0.0, part.max(axis=0)) for part in (FIRST, SECOND)])
+
+
+def test_replicas_in_local_steps_keep_their_own_means(strategy: Any) -> None:
+    optimizer = LocalSGD(keras.optimizers.SGD(0.01), every=5)
+    own = states(strategy, MEANS["mean"], optimizer=optimizer)
+    np.testing.assert_allclose(own, [FIRST.mean(axis=0), SECOND.mean(axis=0)], rtol=0, atol=1e-12)
+
+
+SUMS = {
+    "assign_add": lambda state, x: state.assign_add(tf.reduce_sum(x, axis=0)),
+    "assign": lambda state, x: state.assign(state + tf.reduce_sum(x, axis=0)),
+}
+
+
+@pytest.mark.skipif(not keras_in_use().is_keras3, reason="with Keras 2, assign with SUM adds up the assigned values")
+@pytest.mark.parametrize("change", SUMS.values(), ids=SUMS)
+def test_a_variable_with_the_aggregation_sum_counts_all_rows_once(strategy: Any, change: Callable) -> None:
+    def twice(state: Any, x: Any) -> None:
+        change(state, x)
+        change(state, x)
+
+    for state in states(strategy, twice, aggregation="sum"):
+        np.testing.assert_allclose(state, 2 * ROWS[:8].sum(axis=0), rtol=0, atol=1e-12)

@@ -1,0 +1,91 @@
+"""Averages state that a layer or a `train_step` computes from the rows of its replica, such as a running mean.
+
+A variable without aggregation, the default of `add_weight` and tf.Variable, may be assigned by each replica, and then
+has another value on each of them: evaluation depends on which replica has a row, workers end with different models, and
+the first replica's value is saved. If the assigned value is a linear function of means over rows, all replicas get the
+average of the replicas' values, weighted by rows, at the end of the step: the value of one device. All other state
+stays as it is, such as the state of a recurrent layer, which belongs to rows, or a queue of rows.
+
+Source: tensorflow/python/distribute/values.py, _on_write_update_replica. No upstream issue is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from tfdist.allreduce import sum_gradients
+from tfdist.keras_compat.losses.global_batch import GlobalBatch, current_batch
+from tfdist.keras_compat.losses.gradients_of_inputs import LINEAR, is_mean
+from tfdist.keras_compat.mend import Mend
+from tfdist.keras_compat.reached import reached
+
+# Other shapes of a mean, and its value where a condition holds.
+_SHAPED = ("Squeeze", "Reshape", "ExpandDims", "SelectV2", "Sqrt")
+
+
+def _defect_present() -> bool:
+    from tensorflow.python.distribute import values
+
+    return "aggregation" in values._on_write_update_replica.__code__.co_names
+
+
+def average_state(batch: GlobalBatch) -> None:
+    """Gives all replicas the average of the variables that the step has assigned; called in replica context.
+
+    Args:
+        batch: the global batch of the step.
+    """
+    variables = list({id(variable): variable for variable in batch.assigned}.values())
+    if not variables:
+        return
+    own = [tf.convert_to_tensor(variable) for variable in variables]
+    # A mean over no rows is NaN.
+    sums = sum_gradients([tf.math.multiply_no_nan(value, batch.share(value.dtype)) for value in own])
+    for variable, value, total in zip(variables, own, sums, strict=True):
+        variable.assign(tf.where(batch.total > 0, total, value))
+
+
+def _noting(stock: Callable) -> Callable:
+    def update_replica(variable: Any, update: Callable, value: Any, **kwargs: Any) -> Any:
+        batch = current_batch()
+        if (
+            batch is not None
+            and variable.aggregation == tf.VariableAggregation.NONE
+            and variable.dtype.is_floating
+            and _is_made_of_means(value, batch)
+        ):
+            batch.assigned.append(variable)
+        return stock(variable, update, value, **kwargs)
+
+    return update_replica
+
+
+def _is_made_of_means(value: Any, batch: GlobalBatch) -> bool:
+    """Returns whether a value is a mean over the rows of a replica, or a linear function of such means and others."""
+    if not tf.is_tensor(value):
+        return False
+    terms = reached(value, lambda tensor: tensor.op.inputs if tensor.op.type in (*LINEAR, *_SHAPED) else ())
+    return any(is_mean(one, batch) for one in terms)
+
+
+def _apply() -> None:
+    from tensorflow.python.distribute import values
+
+    values._on_write_update_replica = _noting(values._on_write_update_replica)
+
+
+MEND = Mend(
+    name="state_stays_on_its_replica",
+    issue="not reported",
+    strategies=("mirrored", "multi_worker_mirrored"),
+    keras=("keras3", "tf_keras", "keras2"),
+    versions=((2, 15), (3, 15)),
+    defect_present=_defect_present,
+    apply=_apply,
+    defect="a running mean that a layer of one's own assigns differs between replicas, so that evaluation depends on "
+    "the replica and workers end with different models",
+    without_row="the public program running_means shows it",
+)

@@ -36,21 +36,37 @@ def _is_divided(value: tf.Tensor, rows: int | None) -> bool:
         return [result for operation in linear for result in operation.outputs]
 
     return any(
-        operation.type in _DIVISIONS and operation.inputs[0] is one and _counts_rows(operation.inputs[1], rows)
+        operation.type in _DIVISIONS and operation.inputs[0] is one and counts_rows(operation.inputs[1], rows)
         for one in reached(value, results)
         for operation in one.consumers()
     )
 
 
-def _counts_rows(value: tf.Tensor, rows: int | None) -> bool:
-    """Returns whether a number is computed from the shape of a tensor that has the rows of the batch."""
-    for one in reached(value, lambda tensor: tensor.op.inputs if tensor.op.type in _OF_SHAPES else ()):
+def counts_rows(value: tf.Tensor, rows: int | None) -> bool:
+    """Returns whether a number is computed from the rows in the shape of a tensor that has those of the batch.
+
+    Args:
+        value: tensor of a graph.
+        rows: number of rows of the replica, if it is known while the step is traced.
+    """
+
+    def taken_from(tensor: tf.Tensor) -> Sequence[tf.Tensor]:
+        is_other = tensor.op.type == "StridedSlice" and not _takes_the_first(tensor.op)
+        return tensor.op.inputs[:] if tensor.op.type in _OF_SHAPES and not is_other else ()
+
+    for one in reached(value, taken_from):
         operation = one.op
         if operation.type in ("Shape", "Size"):
             shape = operation.inputs[0].shape
             return bool(shape.rank) and shape[0] in (None, rows)
         # tf.shape of a tensor with a known shape is a constant. A number in the program is one without an operation.
-        if operation.type == "StridedSlice" and operation.inputs[0].op.type == "Const":
-            shape, first = map(tf.get_static_value, operation.inputs[:2])
-            return operation.outputs[0].shape.rank == 0 and first is not None and int(shape[first[0]]) == rows
+        is_first = operation.type == "StridedSlice" and one.shape.rank == 0 and _takes_the_first(operation)
+        if is_first and operation.inputs[0].op.type == "Const":
+            return int(tf.get_static_value(operation.inputs[0])[0]) == rows
     return False
+
+
+def _takes_the_first(operation: tf.Operation) -> bool:
+    """Returns whether a slice of a shape has its first number: of tf.shape(x)[1], a number of steps, it does not."""
+    first = tf.get_static_value(operation.inputs[1])
+    return first is None or int(first[0]) == 0

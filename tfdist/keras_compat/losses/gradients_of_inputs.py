@@ -12,10 +12,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfdist.keras_compat.losses.global_batch import GlobalBatch
-from tfdist.keras_compat.reached import reached
-
-# Operations through which a mean stays one, up to a factor.
-LINEAR = ("Identity", "Cast", "AddV2", "Add", "AddN", "Sub", "Neg", "RealDiv", "DivNoNan", "Mul", "MulNoNan")
+from tfdist.keras_compat.losses.means_over_rows import has_rows, is_mean_over_rows
 
 
 def gradients_of_rows(target: Any, sources: Any, gradients: Any, batch: GlobalBatch) -> Any:
@@ -27,7 +24,7 @@ def gradients_of_rows(target: Any, sources: Any, gradients: Any, batch: GlobalBa
         gradients: the gradients, nested as the sources.
         batch: the global batch of the step.
     """
-    with_rows = [_has_rows(one, batch) for one in tf.nest.flatten(sources)]
+    with_rows = [has_rows(one, batch) for one in tf.nest.flatten(sources)]
     if not any(with_rows) or not batch.is_replica_mean:
         return gradients
     if not all(is_mean_over_rows(one, batch) for one in tf.nest.flatten(target)):
@@ -35,40 +32,6 @@ def gradients_of_rows(target: Any, sources: Any, gradients: Any, batch: GlobalBa
     found = tf.nest.flatten(gradients)
     scaled = [_of_global_batch(one, batch) if rows else one for one, rows in zip(found, with_rows, strict=True)]
     return tf.nest.pack_sequence_as(gradients, scaled)
-
-
-def is_mean_over_rows(value: Any, batch: GlobalBatch) -> bool:
-    """Returns whether a scalar is a mean over the rows of a replica, or a linear function of such means and others.
-
-    Args:
-        value: tensor of this replica.
-        batch: the global batch of the step.
-    """
-    if not tf.is_tensor(value) or value.shape.rank != 0:
-        return False
-    means = {id(mean) for mean in batch.means}
-    terms = reached(value, lambda tensor: tensor.op.inputs if tensor.op.type in LINEAR else ())
-    return any(id(one) in means or is_mean(one, batch) for one in terms)
-
-
-def is_mean(value: tf.Tensor, batch: GlobalBatch) -> bool:
-    """Returns whether a tensor is the result of an operation that takes the mean over the rows of a replica.
-
-    Args:
-        value: tensor of this replica.
-        batch: the global batch of the step.
-    """
-    if not hasattr(value, "graph") or value.op.type != "Mean" or not _has_rows(value.op.inputs[0], batch):
-        return False
-    axes = tf.get_static_value(value.op.inputs[1])
-    rank = value.op.inputs[0].shape.rank
-    return axes is None or 0 in axes.ravel() % rank
-
-
-def _has_rows(value: Any, batch: GlobalBatch) -> bool:
-    if not tf.is_tensor(value) or hasattr(value, "assign") or not value.shape.rank:
-        return False
-    return value.shape[0] in (None, batch.static_rows)
 
 
 def _of_global_batch(gradient: Any, batch: GlobalBatch) -> Any:

@@ -1,7 +1,8 @@
 """Losses of which Keras or TensorFlow adds up the entries, for example one entry for each row.
 
 `add_loss` of a vector and `tape.gradient` of a vector give the sum over the entries. If the entries belong to rows, the
-sum over the global batch is the sum of the replicas' sums, whatever their numbers of rows.
+sum over the global batch is the sum of the replicas' sums, whatever their numbers of rows. Other entries, such as a
+mean over the rows for each feature, have the weight of a replica's mean.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfdist.keras_compat.losses.global_batch import GlobalBatch
+from tfdist.keras_compat.losses.means_over_rows import are_means_over_rows, has_rows
 
 
 def part_of_sum(values: tf.Tensor, batch: GlobalBatch) -> tf.Tensor:
@@ -20,7 +22,8 @@ def part_of_sum(values: tf.Tensor, batch: GlobalBatch) -> tf.Tensor:
         values: float tensor of rank 1 or more of this replica.
         batch: the global batch of the step.
     """
-    return tf.reduce_sum(values) * _weight(values, batch)
+    # A mean over no rows is NaN.
+    return tf.math.multiply_no_nan(tf.reduce_sum(values), _weight(values, batch))
 
 
 def seeds_of_sums(target: Any, sources: Any, output_gradients: Any, batch: GlobalBatch) -> Any:
@@ -52,6 +55,6 @@ def _seed(values: tf.Tensor, given: Any, batch: GlobalBatch) -> tf.Tensor:
 
 def _weight(values: tf.Tensor, batch: GlobalBatch) -> tf.Tensor:
     """Returns the weight of a replica's sum: 1 if its entries belong to rows, else the replica's share of the rows."""
-    if values.shape[0] in (None, batch.static_rows):
+    if has_rows(values, batch) and not are_means_over_rows(values, batch):
         return tf.ones([], values.dtype)
     return batch.share(values.dtype)

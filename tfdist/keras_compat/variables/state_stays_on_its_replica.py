@@ -18,12 +18,8 @@ import tensorflow as tf
 
 from tfdist.allreduce import sum_gradients
 from tfdist.keras_compat.losses.global_batch import GlobalBatch, current_batch
-from tfdist.keras_compat.losses.gradients_of_inputs import LINEAR, is_mean
+from tfdist.keras_compat.losses.means_over_rows import is_made_of_means
 from tfdist.keras_compat.mend import Mend
-from tfdist.keras_compat.reached import reached
-
-# Other shapes of a mean, and its value where a condition holds.
-_SHAPED = ("Squeeze", "Reshape", "ExpandDims", "SelectV2", "Sqrt")
 
 
 def _defect_present() -> bool:
@@ -55,20 +51,12 @@ def _noting(stock: Callable) -> Callable:
             batch is not None
             and variable.aggregation == tf.VariableAggregation.NONE
             and variable.dtype.is_floating
-            and _is_made_of_means(value, batch)
+            and is_made_of_means(value, batch)
         ):
             batch.assigned.append(variable)
         return stock(variable, update, value, **kwargs)
 
     return update_replica
-
-
-def _is_made_of_means(value: Any, batch: GlobalBatch) -> bool:
-    """Returns whether a value is a mean over the rows of a replica, or a linear function of such means and others."""
-    if not tf.is_tensor(value):
-        return False
-    terms = reached(value, lambda tensor: tensor.op.inputs if tensor.op.type in (*LINEAR, *_SHAPED) else ())
-    return any(is_mean(one, batch) for one in terms)
 
 
 def _apply() -> None:

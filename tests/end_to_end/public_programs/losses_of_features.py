@@ -42,7 +42,9 @@ class Vector(keras.Model):
     def train_step(self, data: Any) -> dict[str, Any]:
         x, y = data
         with tf.GradientTape() as tape:
-            each = 0.5 * tf.reduce_mean(tf.square(y - self(x, training=True)), axis=0)
+            squares = tf.square(y - self(x, training=True))
+            written_out = tf.reduce_sum(squares, axis=0) / tf.cast(tf.shape(x)[0], x.dtype)
+            each = 0.25 * (tf.reduce_mean(squares, axis=0) + written_out)
         gradients = tape.gradient(each, self.trainable_variables)
         self.optimizer.apply_gradients(zip(gradients, self.trainable_variables, strict=True))
         self.size.update_state(each)

@@ -47,6 +47,8 @@ def are_means_over_rows(values: Any, batch: GlobalBatch) -> bool:
         return False
 
     def terms(tensor: tf.Tensor) -> Iterable[tf.Tensor]:
+        if _is_mean(tensor, batch):
+            return []
         # A factor or a term that is broadcast does not decide what the axes are.
         is_shaped = tensor.op.type in _SHAPED
         return [one for one in _terms(tensor) if is_shaped or one.shape.rank == tensor.shape.rank]

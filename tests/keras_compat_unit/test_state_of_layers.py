@@ -73,10 +73,17 @@ MEANS = {
 }
 
 
-@pytest.mark.parametrize("change", MEANS.values(), ids=MEANS)
-@pytest.mark.parametrize("rows", [8, 7, 1])
-def test_a_mean_over_rows_is_that_of_all_rows_on_every_replica(strategy: Any, change: Callable, rows: int) -> None:
-    for state in states(strategy, change, rows=rows):
+# With 8 rows the replicas have equal shares, and with 1 row one replica has none.
+CASES = [
+    pytest.param(name, rows, marks=() if rows == 7 or name == "mean" else pytest.mark.full)
+    for name in MEANS
+    for rows in (8, 7, 1)
+]
+
+
+@pytest.mark.parametrize(("name", "rows"), CASES)
+def test_a_mean_over_rows_is_that_of_all_rows_on_every_replica(strategy: Any, name: str, rows: int) -> None:
+    for state in states(strategy, MEANS[name], rows=rows):
         np.testing.assert_allclose(state, ROWS[:rows].mean(axis=0), rtol=0, atol=1e-12)
 
 

@@ -272,7 +272,7 @@ class Incarnation:
             exits=exits,
             report=line,
             first_failure=first,
-            named=cause if first is None else cause or first.task,
+            named=None if first is None else cause or first.task,
             received=self._received,
             resize_to=resize_to,
             unkillable=tuple(unkillable),

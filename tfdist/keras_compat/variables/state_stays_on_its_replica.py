@@ -25,7 +25,8 @@ from tfdist.keras_compat.mend import Mend
 def _defect_present() -> bool:
     from tensorflow.python.distribute import values
 
-    return "aggregation" in values._on_write_update_replica.__code__.co_names
+    # Without aggregation only the replica's own copy is assigned.
+    return "NONE" in values._on_write_update_replica.__code__.co_names
 
 
 def average_state(batch: GlobalBatch) -> None:

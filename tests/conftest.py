@@ -140,14 +140,27 @@ def module_children(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Childr
     result.clean_up()
 
 
-@pytest.fixture(scope="session")
-def four_cpus() -> None:
+def pytest_collection_finish() -> None:
+    """Splits the CPU before the first test: a test that needs no replicas may start TensorFlow before one that does."""
+    if "tensorflow" in sys.modules:
+        split_cpu()
+
+
+def split_cpu() -> None:
     """Splits the CPU of this process into four logical CPUs, which is only possible before TensorFlow starts."""
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
     import tensorflow as tf
 
     cpu = tf.config.list_physical_devices("CPU")[0]
     tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 4)
+
+
+@pytest.fixture(scope="session")
+def four_cpus() -> None:
+    """Gives the process of a test four logical CPUs."""
+    split_cpu()
+    import tensorflow as tf
+
     assert len(tf.config.list_logical_devices("CPU")) == 4
 
 

@@ -31,9 +31,12 @@ def _defect_present() -> bool:
 
 def _atomic(name: str, stock: Callable) -> Callable:
     from keras.src.backend import in_stateless_scope
+    from tensorflow.python.distribute.values import SyncOnReadVariable
 
     def update(self: Any, value: Any) -> Any:
-        if in_stateless_scope() or _is_part_of_replica(self._value):
+        # Each replica has a part of its own of a metric's state. A variable of a parameter server, which says the same of
+        # its synchronization, is one for all workers.
+        if in_stateless_scope() or isinstance(self._value, SyncOnReadVariable):
             return stock(self, value)
         value = self._convert_to_tensor(value, dtype=self._dtype)
         if not tf.TensorShape(self.shape).is_compatible_with(value.shape):
@@ -43,11 +46,6 @@ def _atomic(name: str, stock: Callable) -> Callable:
 
     update.__name__ = name
     return update
-
-
-def _is_part_of_replica(variable: Any) -> bool:
-    """Returns whether each replica has a part of its own, whose sum a read returns, such as that of a metric."""
-    return getattr(variable, "synchronization", None) == tf.VariableSynchronization.ON_READ
 
 
 def _summed(stock: Callable) -> Callable:

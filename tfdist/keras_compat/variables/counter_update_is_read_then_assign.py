@@ -34,8 +34,8 @@ def _atomic(name: str, stock: Callable) -> Callable:
     from tensorflow.python.distribute.values import SyncOnReadVariable
 
     def update(self: Any, value: Any) -> Any:
-        # Each replica has a part of its own of a metric's state. A variable of a parameter server, which says the same of
-        # its synchronization, is one for all workers.
+        # Each replica has a part of its own of a metric's state. A variable on a parameter server has the same
+        # synchronization, but is one for all workers.
         if in_stateless_scope() or isinstance(self._value, SyncOnReadVariable):
             return stock(self, value)
         value = self._convert_to_tensor(value, dtype=self._dtype)

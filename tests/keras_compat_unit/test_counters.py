@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import tensorflow as tf
 
@@ -27,7 +25,11 @@ def operations(graph: tf.Graph) -> list[str]:
 def test_a_metric_on_one_copy_of_its_state_adds_at_once() -> None:
     """Such as on a parameter server, where the state of a metric is one variable that says it is summed when read."""
     metric = keras.metrics.Mean()
-    update: Any = tf.function(lambda value: metric.update_state(value))
+
+    @tf.function
+    def update(value: tf.Tensor) -> None:
+        metric.update_state(value)
+
     found = operations(update.get_concrete_function(tf.TensorSpec([3])).graph)
     assert found.count("AssignAddVariableOp") == 2
     assert "AssignVariableOp" not in found

@@ -36,3 +36,27 @@ def reached(first: tf.Tensor, following: Callable[[tf.Tensor], Iterable[tf.Tenso
         yield tensor
         if hasattr(tensor, "graph"):
             waiting.extend(following(tensor))
+
+
+def captured(placeholder: tf.Tensor) -> tf.Tensor | None:
+    """Returns the tensor outside of a function that a placeholder within it stands for; None for an argument.
+
+    Args:
+        placeholder: tensor of a graph.
+    """
+    captures = getattr(placeholder.graph, "captures", ())
+    return next((outer for outer, inner in captures if inner is placeholder), None)
+
+
+def outermost(tensor: tf.Tensor) -> tf.Tensor:
+    """Returns the tensor that a placeholder stands for, outside of all functions; any other tensor itself.
+
+    Args:
+        tensor: tensor of a graph, or an eager one.
+    """
+    while hasattr(tensor, "graph") and tensor.op.type == "Placeholder":
+        outer = captured(tensor)
+        if outer is None:
+            break
+        tensor = outer
+    return tensor

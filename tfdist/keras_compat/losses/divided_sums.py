@@ -11,13 +11,14 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfdist.keras_compat.losses.first_axis import may_be_rows
 from tfdist.keras_compat.reached import reached
 
 # Operations through which a sum stays one, up to a factor.
 _LINEAR = ("Identity", "Cast", "AddV2", "Add", "AddN", "Sub", "Neg", "RealDiv", "DivNoNan", "Mul")
 _DIVISIONS = ("RealDiv", "DivNoNan")
 # Operations by which a number of rows is taken out of a shape.
-_OF_SHAPES = ("Identity", "Cast", "StridedSlice", "Prod", "Squeeze", "Reshape", "Mul", "Pack", "GatherV2")
+_OF_SHAPES = ("Identity", "Cast", "StridedSlice", "Unpack", "Prod", "Squeeze", "Reshape", "Mul", "Pack", "GatherV2")
 
 
 def divided_by_rows(sums: Sequence[Any], rows: int | None) -> set[int]:
@@ -42,31 +43,47 @@ def _is_divided(value: tf.Tensor, rows: int | None) -> bool:
     )
 
 
-def counts_rows(value: tf.Tensor, rows: int | None) -> bool:
+def counts_rows(value: tf.Tensor, rows: int | None, *, by_length: bool = True) -> bool:
     """Returns whether a number is computed from the rows in the shape of a tensor that has those of the batch.
 
     Args:
         value: tensor of a graph.
         rows: number of rows of the replica, if it is known while the step is traced.
+        by_length: whether the tensor has as many rows as the replica, if both numbers are known.
     """
 
     def taken_from(tensor: tf.Tensor) -> Sequence[tf.Tensor]:
-        is_other = tensor.op.type == "StridedSlice" and not _takes_the_first(tensor.op)
-        return tensor.op.inputs[:] if tensor.op.type in _OF_SHAPES and not is_other else ()
+        is_taken = tensor.op.type in _OF_SHAPES and _place(tensor) in (0, None)
+        return tensor.op.inputs[:] if is_taken else ()
 
     for one in reached(value, taken_from):
         operation = one.op
         if operation.type in ("Shape", "Size"):
-            shape = operation.inputs[0].shape
-            return bool(shape.rank) and shape[0] in (None, rows)
+            operand = operation.inputs[0]
+            if not operand.shape.rank or not may_be_rows(operand):
+                return False
+            return not by_length or operand.shape[0] in (None, rows)
         # tf.shape of a tensor with a known shape is a constant. A number in the program is one without an operation.
-        is_first = operation.type == "StridedSlice" and one.shape.rank == 0 and _takes_the_first(operation)
-        if is_first and operation.inputs[0].op.type == "Const":
-            return int(tf.get_static_value(operation.inputs[0])[0]) == rows
+        if _place(one) == 0 and _source(operation).op.type == "Const":
+            return not by_length or int(tf.get_static_value(_source(operation))[0]) == rows
     return False
 
 
-def _takes_the_first(operation: tf.Operation) -> bool:
-    """Returns whether a slice of a shape has its first number: of tf.shape(x)[1], a number of steps, it does not."""
-    first = tf.get_static_value(operation.inputs[1])
-    return first is None or int(first[0]) == 0
+def _place(number: tf.Tensor) -> int | None:
+    """Returns which number of a shape a tensor is; None if it is none, or if that is not known."""
+    operation, source = number.op, _source(number.op)
+    is_shape = source.op.type in ("Shape", "Const") and source.shape.rank == 1 and source.dtype.is_integer
+    if not is_shape or number.shape.rank != 0:
+        return None
+    if operation.type == "Unpack":
+        return number.value_index
+    first = tf.get_static_value(operation.inputs[1]) if operation.type == "StridedSlice" else None
+    return None if first is None else int(first[0]) % source.shape[0]
+
+
+def _source(operation: tf.Operation) -> tf.Tensor:
+    """Returns the tensor of which an operation takes a slice."""
+    tensor = operation.inputs[0] if operation.inputs else operation.outputs[0]
+    while tensor.op.type in ("Identity", "Cast"):
+        tensor = tensor.op.inputs[0]
+    return tensor

@@ -29,7 +29,6 @@ class GlobalBatch:
         static_rows: number of rows of this replica, if it is known while the step is traced.
         means: losses of this replica that are a mean over its rows.
         sums: those of them that `mean_of_sum` returned.
-        assigned: variables whose values on the replicas are averaged at the end of the step.
         total_of_inputs: float32 scalar, number of rows of the first inputs of all replicas, which is `total` unless
             targets have other numbers of rows than inputs.
     """
@@ -42,7 +41,6 @@ class GlobalBatch:
     means: list[tf.Tensor] = dataclasses.field(default_factory=list)
     sums: list[tf.Tensor] = dataclasses.field(default_factory=list)
     total_of_inputs: tf.Tensor | None = None
-    assigned: list[tf.Variable] = dataclasses.field(default_factory=list)
 
     def share(self, dtype: Any = tf.float32) -> tf.Tensor:
         """Returns the fraction of all rows that this replica has, a scalar; 0 if no replica has rows.
@@ -137,10 +135,11 @@ def global_batch(data: Any, rule: StepRule, *, hook: UpdateHook | None = None) -
     counted, first = _counted(data), _first_of(data)
     rows, static_rows = _length(counted), counted.shape[0]
     with temporarily(_local, hook=hook):
-        if counted is first or (static_rows is not None and static_rows == first.shape[0]):
+        if counted is first:
             total = of_inputs = sum_over_replicas(rows)
         else:
-            # One sum of two numbers costs no more than a sum of one.
+            # One sum of two numbers costs no more than a sum of one. What is known of the rows of a replica does not
+            # decide: of the others, which make the same sum, other numbers may be known.
             total, of_inputs = tf.unstack(sum_over_replicas(tf.stack([rows, _length(first)])))
         batch = GlobalBatch(rows, total, rule, static_rows=static_rows, total_of_inputs=of_inputs)
         with temporarily(_local, batch=batch):

@@ -5,12 +5,14 @@ A mean over all rows is the average of the replicas' means, weighted by their ro
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable
 from typing import Any
 
 import tensorflow as tf
 
 from tfdist.keras_compat.losses.divided_sums import counts_rows
+from tfdist.keras_compat.losses.first_axis import depends_on_batch, may_be_rows
 from tfdist.keras_compat.losses.global_batch import GlobalBatch
 from tfdist.keras_compat.reached import reached
 
@@ -32,44 +34,43 @@ def is_mean_over_rows(value: Any, batch: GlobalBatch) -> bool:
     """
     if not tf.is_tensor(value) or value.shape.rank != 0:
         return False
-    means = {id(mean) for mean in batch.means}
-    return any(id(one) in means or _is_mean(one, batch) for one in reached(value, _terms))
+    means, finder = {id(mean) for mean in batch.means}, _Finder(batch)
+    return any(id(one) in means or finder.is_mean(one) for one in reached(value, _terms))
 
 
 def are_means_over_rows(values: Any, batch: GlobalBatch) -> bool:
     """Returns whether each entry of a vector or matrix is a mean over the rows of a replica, such as one for a feature.
 
     Args:
-        values: tensor of this replica, of rank 1 or more.
+        values: tensor of this replica, of rank 1 or more. A first axis of unknown length is that of the rows.
         batch: the global batch of the step.
     """
-    if not tf.is_tensor(values) or not values.shape.rank:
+    if not tf.is_tensor(values) or not values.shape.rank or values.shape[0] is None:
         return False
-
-    def terms(tensor: tf.Tensor) -> Iterable[tf.Tensor]:
-        if _is_mean(tensor, batch):
-            return []
-        # A factor or a term that is broadcast does not decide what the axes are.
-        is_shaped = tensor.op.type in _SHAPED
-        return [one for one in _terms(tensor) if is_shaped or one.shape.rank == tensor.shape.rank]
-
-    leaves = [one for one in reached(values, terms) if not hasattr(one, "graph") or not list(terms(one))]
-    found = [_is_mean(one, batch) for one in leaves]
-    return any(found) and all(is_mean or _is_known(one) for is_mean, one in zip(found, leaves, strict=True))
+    return _Finder(batch).are_means(values)
 
 
 def is_made_of_means(value: Any, batch: GlobalBatch) -> bool:
-    """Returns whether a tensor of any shape has a mean over the rows of a replica among its terms.
+    """Returns whether a tensor has a mean over rows among its terms, and none that has an entry for each row.
+
+    The answer does not depend on the numbers of rows, so that all replicas and workers find the same.
 
     Args:
-        value: tensor of this replica.
+        value: tensor of this replica, of any shape.
         batch: the global batch of the step.
     """
+    finder = _Finder(batch, by_length=False)
 
     def terms(tensor: tf.Tensor) -> Iterable[tf.Tensor]:
+        if finder.is_mean(tensor):
+            return ()
         return tensor.op.inputs if tensor.op.type in _NEARLY else _terms(tensor)
 
-    return tf.is_tensor(value) and any(_is_mean(one, batch) for one in reached(value, terms))
+    if not tf.is_tensor(value) or not hasattr(value, "graph"):
+        return False
+    found = list(reached(value, terms))
+    others = [one for one in found if not finder.is_mean(one)]
+    return len(others) < len(found) and not any(_is_of_rows(one, value) for one in others if not terms(one))
 
 
 def has_rows(value: Any, batch: GlobalBatch) -> bool:
@@ -81,7 +82,13 @@ def has_rows(value: Any, batch: GlobalBatch) -> bool:
     """
     if not tf.is_tensor(value) or hasattr(value, "assign") or not value.shape.rank:
         return False
-    return value.shape[0] in (None, batch.static_rows)
+    return value.shape[0] in (None, batch.static_rows) and may_be_rows(value)
+
+
+def _is_of_rows(term: tf.Tensor, value: tf.Tensor) -> bool:
+    """Returns whether a term may give each entry of a value its own number, which comes from the rows of the batch."""
+    is_whole = term.shape.rank == value.shape.rank != 0 and term.shape.num_elements() != 1
+    return is_whole and term.dtype.is_floating and hasattr(term, "graph") and depends_on_batch(term)
 
 
 def _terms(tensor: tf.Tensor) -> Iterable[tf.Tensor]:
@@ -90,32 +97,75 @@ def _terms(tensor: tf.Tensor) -> Iterable[tf.Tensor]:
     return tensor.op.inputs if tensor.op.type in _LINEAR else ()
 
 
-def _is_mean(value: tf.Tensor, batch: GlobalBatch) -> bool:
-    if not hasattr(value, "graph") or not value.op.inputs:
+@dataclasses.dataclass(frozen=True)
+class _Finder:
+    """Looks at single tensors of a graph, and remembers what it has found.
+
+    Attributes:
+        batch: the global batch of the step.
+        by_length: whether an axis of rows has as many entries as the replica has rows, if both numbers are known.
+    """
+
+    batch: GlobalBatch
+    by_length: bool = True
+    known: dict[int, bool] = dataclasses.field(default_factory=dict)
+
+    def is_mean(self, value: tf.Tensor) -> bool:
+        """Returns whether a tensor is a mean over rows, or a sum over other axes of such means."""
+        if self._is_plain(value):
+            return True
+        return hasattr(value, "graph") and value.op.type == "Sum" and self.are_means(value.op.inputs[0])
+
+    def are_means(self, values: tf.Tensor) -> bool:
+        """Returns whether each entry of a tensor is a mean over rows."""
+
+        def terms(tensor: tf.Tensor) -> list[tf.Tensor]:
+            if self._is_plain(tensor):
+                return []
+            if tensor.op.type == "Sum":
+                return tensor.op.inputs[:1]
+            # A factor or a term that is broadcast does not decide what the axes are.
+            is_shaped = tensor.op.type in _SHAPED
+            return [one for one in _terms(tensor) if is_shaped or one.shape.rank == tensor.shape.rank]
+
+        leaves = [one for one in reached(values, terms) if not hasattr(one, "graph") or not terms(one)]
+        found = [self._is_plain(one) for one in leaves]
+        return any(found) and all(is_mean or _is_known(one) for is_mean, one in zip(found, leaves, strict=True))
+
+    def _is_plain(self, value: tf.Tensor) -> bool:
+        if id(value) not in self.known:
+            self.known[id(value)] = self._find(value)
+        return self.known[id(value)]
+
+    def _find(self, value: tf.Tensor) -> bool:
+        if not hasattr(value, "graph") or not value.op.inputs:
+            return False
+        if value.op.type == "Mean":
+            return self._is_over_rows(value.op)
+        if value.op.type in _DIVISIONS and self._counts_rows(value.op.inputs[1]):
+            return any(self._is_sum(one) for one in reached(value.op.inputs[0], _terms))
         return False
-    operand = value.op.inputs[0]
-    if value.op.type == "Mean":
-        return _is_over_rows(value.op, batch)
-    if value.op.type in _DIVISIONS and counts_rows(value.op.inputs[1], batch.static_rows):
-        return any(_is_sum(one, batch) for one in reached(operand, _terms))
-    return value.op.type == "Sum" and are_means_over_rows(operand, batch)
 
+    def _is_sum(self, value: tf.Tensor) -> bool:
+        if not hasattr(value, "graph"):
+            return False
+        if value.op.type == "L2Loss":
+            return self._has_rows(value.op.inputs[0])
+        return value.op.type == "Sum" and self._is_over_rows(value.op)
 
-def _is_sum(value: tf.Tensor, batch: GlobalBatch) -> bool:
-    if not hasattr(value, "graph"):
-        return False
-    if value.op.type == "L2Loss":
-        return has_rows(value.op.inputs[0], batch)
-    return value.op.type == "Sum" and _is_over_rows(value.op, batch)
+    def _is_over_rows(self, operation: tf.Operation) -> bool:
+        """Returns whether the axes of a mean or a sum include that of the rows."""
+        operand, given = operation.inputs
+        if not self._has_rows(operand):
+            return False
+        axes = tf.get_static_value(given)
+        return axes is None or 0 in axes.ravel() % operand.shape.rank
 
+    def _has_rows(self, value: tf.Tensor) -> bool:
+        return has_rows(value, self.batch) if self.by_length else bool(value.shape.rank) and may_be_rows(value)
 
-def _is_over_rows(operation: tf.Operation, batch: GlobalBatch) -> bool:
-    """Returns whether the axes of a mean or a sum include that of the rows."""
-    operand, given = operation.inputs
-    if not has_rows(operand, batch):
-        return False
-    axes = tf.get_static_value(given)
-    return axes is None or 0 in axes.ravel() % operand.shape.rank
+    def _counts_rows(self, number: tf.Tensor) -> bool:
+        return counts_rows(number, self.batch.static_rows, by_length=self.by_length)
 
 
 def _is_known(value: tf.Tensor) -> bool:

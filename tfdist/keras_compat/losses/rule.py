@@ -45,6 +45,7 @@ class StepRule:
         name: "replica_mean" or "global_sum".
         divided_sums: which of the step's losses that are sums the program divides by the rows of the replica, by their
             order.
+        averaged: variables whose values on the replicas are averaged at the end of the step, by their id.
     """
 
     def __init__(self, asked: str, program: str) -> None:
@@ -52,6 +53,7 @@ class StepRule:
         self._asked, self._program = asked, program
         self._used = self._changed_after_use = False
         self.divided_sums: frozenset[int] = frozenset()
+        self.averaged: dict[int, tf.Variable] = {}
 
     def use(self) -> str:
         """Returns the name of the rule, by which the caller weights a loss, a metric or a gradient."""

@@ -20,6 +20,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfdist.keras_compat.mend import Mend
+from tfdist.keras_compat.reached import outermost, reached
 
 
 def _defect_present() -> bool:
@@ -48,14 +49,24 @@ def _atomic(name: str, stock: Callable) -> Callable:
     return update
 
 
+def _reads(value: Any, variable: Any) -> bool:
+    """Returns whether a value is computed from the variable. Of an eager value it is not known, but likely."""
+    if not hasattr(value, "graph"):
+        return type(variable).__name__ == "AggregatingVariable"
+    parts = getattr(variable, "values", None) or [getattr(variable, "_v", variable)]
+    handles = {id(part.handle) for part in parts}
+    return any(one.op.type == "ReadVariableOp" and id(outermost(one.op.inputs[0])) in handles for one in reached(value))
+
+
 def _summed(stock: Callable) -> Callable:
     def direct_assign(self: Any, value: Any) -> None:
-        # TensorFlow would write the sum of the assigned values. Each replica adds its difference instead.
+        # TensorFlow writes the sum of the assigned values. Of values to which the old one was added, each replica adds
+        # its difference instead.
         variable = self._value
         kind = type(variable).__name__
         if kind not in ("AggregatingVariable", "MirroredVariable") or tf.distribute.in_cross_replica_context():
             stock(self, value)
-        elif self.aggregation == "sum":
+        elif self.aggregation == "sum" and _reads(value, variable):
             variable.assign_add(tf.cast(value, variable.dtype) - tf.convert_to_tensor(variable))
         else:
             if self.aggregation == "none" and kind == "AggregatingVariable":

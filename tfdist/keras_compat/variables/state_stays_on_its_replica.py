@@ -4,7 +4,8 @@ A variable without aggregation, the default of `add_weight` and tf.Variable, may
 has another value on each of them: evaluation depends on which replica has a row, workers end with different models, and
 the first replica's value is saved. If the assigned value is a linear function of means over rows, all replicas get the
 average of the replicas' values, weighted by rows, at the end of the step: the value of one device. All other state
-stays as it is, such as the state of a recurrent layer, which belongs to rows, or a queue of rows.
+stays as it is, such as the state of a recurrent layer, which belongs to rows, or a queue of rows. What is computed
+without a graph, with run_eagerly=True, stays too.
 
 Source: tensorflow/python/distribute/values.py, _on_write_update_replica. No upstream issue is known.
 """
@@ -35,7 +36,10 @@ def average_state(batch: GlobalBatch) -> None:
     Args:
         batch: the global batch of the step.
     """
-    variables = list({id(variable): variable for variable in batch.assigned}.values())
+    # Only a replica that traces a function in the step sees what is assigned there. All replicas wait for each other
+    # here, so that each of them knows what the others have seen, and all make the same sum.
+    tf.distribute.get_replica_context().merge_call(lambda strategy: None)
+    variables = list(batch.rule.averaged.values())
     if not variables:
         return
     own = [tf.convert_to_tensor(variable) for variable in variables]
@@ -54,7 +58,7 @@ def _noting(stock: Callable) -> Callable:
             and variable.dtype.is_floating
             and is_made_of_means(value, batch)
         ):
-            batch.assigned.append(variable)
+            batch.rule.averaged[id(variable)] = variable
         return stock(variable, update, value, **kwargs)
 
     return update_replica

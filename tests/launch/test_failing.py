@@ -105,6 +105,28 @@ raise ValueError("the consequence")
     assert "    KeyError: 'the cause'\n" in done.err
 
 
+def test_a_task_that_has_handled_its_exception_is_not_named_as_the_first_to_fail(launcher: Launcher) -> None:
+    program = """
+if index == 1:
+    import traceback
+    try:
+        raise KeyError("handled")
+    except KeyError:
+        traceback.print_exc()
+    time.sleep(1.5)  # A task that is ending writes nothing of its own for so long.
+    print("on with it", flush=True)
+    forever()
+log = os.path.join(here, "logs", "worker-1.log")
+while not os.path.exists(log) or "on with it" not in open(log).read():
+    time.sleep(0.01)
+raise ValueError("the cause")
+"""
+    done = launcher.run("--workers", "2", program=program)
+    assert "worker 0 failed first: exit code 1" in done.err
+    assert "worker 1 had written a traceback" in done.err
+    assert "next: read logs/worker-0.log; " in done.err
+
+
 def test_tasks_that_the_launcher_ends_are_not_reported_and_their_last_lines_are_only_logged(
     launcher: Launcher,
 ) -> None:

@@ -67,6 +67,29 @@ def test_a_tail_remembers_the_last_lines_only() -> None:
 
 
 @pytest.mark.parametrize(
+    ("seconds", "line", "went_on"),
+    [
+        (0.5, "ValueError: of several", False),
+        (2.0, "step 3", True),
+        (2.0, "E0000 00:00:1795257845.115898   31274 cuda_platform.cc:52] failed call to cuInit", False),
+        (2.0, "F0000 00:00:1795257845.115898   31274 agent.cc:52] the leader has died", False),
+        (2.0, "Fatal Python error: Aborted", False),
+        (2.0, '  File "train.py", line 3 in <module>', False),
+        (2.0, "tfdist: the peers are gone", False),
+    ],
+)
+def test_a_task_that_writes_on_after_a_traceback_has_handled_the_exception(
+    seconds: float, line: str, went_on: bool
+) -> None:
+    tail = Tail()
+    tail.extend(["Traceback (most recent call last):", "KeyError: 3"], at=10.0)
+    tail.extend([line], at=10.0 + seconds)
+    assert (tail.traceback_at, tail.went_on) == (10.0, went_on)
+    tail.extend(["Traceback (most recent call last):"], at=20.0)
+    assert (tail.traceback_at, tail.went_on) == (20.0, False)
+
+
+@pytest.mark.parametrize(
     ("chunks", "is_rewritten"),
     [([b"1/3"], False), ([b"1/3\r2/3"], True), ([b"1/3\r", b"2/3"], True), ([b"1\b2", b"\n3"], False)],
 )

@@ -182,7 +182,7 @@ class Incarnation:
             self._write(f"{report.failed(failure)}; ending {_names(running)}")
 
     def _failure(self, first: TaskExit) -> Failure:
-        cause = policy.cause(first, self._tracebacks())
+        cause = policy.cause(first, self._tracebacks(handled=False))
         task = cause or first.task
         # A task that has ended, or that has raised an exception, records no more steps.
         progress = read_progress(self._run.log_dir / progress_name(task))
@@ -249,7 +249,7 @@ class Incarnation:
     def _outcome(self, unkillable: list[int]) -> Outcome:
         asked_for_restart = any(end.code == RESTART_CODE for end in self._exits)
         code, first, line = self._exit_code or 0, self._first_failure, ""
-        cause = None if first is None else policy.cause(first, self._tracebacks())
+        cause = None if first is None else policy.cause(first, self._tracebacks(handled=False))
         seconds = time.monotonic() - self._run.start
         exits = tuple(sorted(self._exits, key=lambda end: end.seconds))
         # If all tasks had ended before they received the signal, the run has succeeded.
@@ -291,9 +291,9 @@ class Incarnation:
             cause_tail=self._processes[cause].tail.lines if cause else (),
         )
 
-    def _tracebacks(self) -> dict[Task, float]:
-        times = {task: process.tail.traceback_at for task, process in self._processes.items()}
-        return {task: at - self._run.start for task, at in times.items() if at is not None}
+    def _tracebacks(self, *, handled: bool = True) -> dict[Task, float]:
+        kept = [(task, p.tail.traceback_at) for task, p in self._processes.items() if handled or not p.tail.went_on]
+        return {task: at - self._run.start for task, at in kept if at is not None}
 
 
 def _names(processes: list[TaskProcess]) -> str:

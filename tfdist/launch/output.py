@@ -8,6 +8,8 @@ import threading
 import time
 from collections import deque
 
+from tfdist.launch.noise import is_noise
+
 MAX_LINE = 65536
 """Characters of an unfinished line after which it is cut, so that output without line ends needs little memory."""
 
@@ -16,6 +18,14 @@ TAIL_LINES = 400
 
 TRACEBACK = "Traceback (most recent call last)"
 
+ENDS_WITHIN_SECONDS = 1.0
+"""What a task writes later than this after a traceback shows that it has handled the exception and goes on."""
+
+# What a task that is ending may write late: reports of a crash, further lines of a message, and log lines of tfdist.
+_OF_AN_END = re.compile(
+    r"\s|$|F\d{4} |\*\*\* |Fatal Python error|(?:Current t|T)hread 0x|terminate called|Extension modules: "
+    r"|Exception ignored in|Aborted|tfdist: "
+)
 _MOVEMENT = re.compile(r"\x1b\[[0-?]*[ -/]*[@-ln-~]")
 
 
@@ -121,16 +131,21 @@ class Tail:
         self._lines: deque[str] = deque(maxlen=size)
         self._lock = threading.Lock()
         self.traceback_at: float | None = None
+        self.went_on = False
 
     def extend(self, lines: list[str], *, at: float | None = None) -> None:
         """Adds lines, and removes the oldest ones.
 
         Args:
-            lines: the lines; if one of them begins a traceback, `traceback_at` is set.
+            lines: the lines; if one of them begins a traceback, `traceback_at` is set. If lines of the program come
+                later, `went_on` is set.
             at: when the lines were read, by `time.monotonic`; None means now.
         """
+        at = time.monotonic() if at is None else at
         if any(TRACEBACK in line for line in lines):
-            self.traceback_at = time.monotonic() if at is None else at
+            self.traceback_at, self.went_on = at, False
+        elif self.traceback_at is not None and at - self.traceback_at > ENDS_WITHIN_SECONDS:
+            self.went_on |= not all(is_noise(line) or _OF_AN_END.match(line) for line in lines)
         with self._lock:
             self._lines.extend(lines)
 

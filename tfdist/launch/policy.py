@@ -46,7 +46,8 @@ def cause(first: TaskExit, tracebacks: Mapping[Task, float]) -> Task | None:
 
     Args:
         first: the end of the task that failed first.
-        tracebacks: when each task wrote its last traceback, in seconds after the start.
+        tracebacks: when each task wrote its last traceback, in seconds after the start, without those of exceptions
+            that the task has handled.
 
     Example:
         >>> first = TaskExit(task=Task("worker", 0), code=1, seconds=60.0)

@@ -34,6 +34,19 @@ class Stateful(keras.layers.Layer):
         return inputs
 
 
+class Traced(Stateful):
+    """Does the same in a function of its own."""
+
+    @tf.function
+    def note(self, inputs: Any) -> None:
+        self.change(self.state, inputs)
+
+    def call(self, inputs: Any, training: Any = None) -> Any:
+        if training:
+            self.note(inputs)
+        return inputs
+
+
 def states(
     strategy: Any,
     change: Callable,
@@ -94,6 +107,47 @@ def test_state_of_rows_and_what_is_no_mean_stay_as_they_are(strategy: Any) -> No
     np.testing.assert_array_equal(largest, [np.maximum(0.0, part.max(axis=0)) for part in (FIRST, SECOND)])
 
 
+def test_state_of_rows_from_which_their_mean_is_subtracted_stays_as_it_is(strategy: Any) -> None:
+    kept = states(strategy, lambda state, x: state.assign(x - tf.reduce_mean(x, axis=0)), shape=(4, 3))
+    np.testing.assert_allclose(kept, [FIRST - FIRST.mean(axis=0), SECOND - SECOND.mean(axis=0)], rtol=0, atol=1e-12)
+
+
+def test_a_mean_of_weights_is_no_mean_over_rows_if_one_replica_alone_has_as_many(strategy: Any) -> None:
+    """Of three rows one replica has two, as many as the weights have."""
+    weights = np.arange(6.0).reshape(2, 3)
+    with strategy.scope():
+        fixed = tf.Variable(weights, trainable=False)
+        layer = Stateful((3,), lambda state, x: state.assign(tf.reduce_mean(fixed, axis=0)))
+        model = keras.Sequential([keras.layers.Input((3,), dtype="float64"), layer, keras.layers.Dense(1)])
+        model.compile("sgd", "mse")
+    model.train_on_batch(ROWS[:3], np.ones((3, 1)))
+    np.testing.assert_allclose(layer.state.numpy(), weights.mean(axis=0), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("run_eagerly", [True, pytest.param(False, marks=pytest.mark.full)])
+def test_what_one_replica_sees_anew_in_a_function_of_the_step_is_averaged_on_all(
+    strategy: Any, run_eagerly: bool
+) -> None:
+    """A function is traced again only by the replica that has fewer rows in the last batch."""
+    with strategy.scope():
+        layer = Traced((3,), lambda state, x: state.assign(0.5 * state + tf.reduce_mean(x, axis=0)))
+        model = keras.Sequential([keras.layers.Input((3,), dtype="float64"), layer, keras.layers.Dense(1)])
+        model.compile("sgd", "mse", run_eagerly=run_eagerly)
+    model.fit(ROWS[:7], np.ones((7, 1)), batch_size=4, epochs=2, shuffle=False, verbose=0)
+    expected = np.zeros(3)
+    for part in (ROWS[:4], ROWS[4:7]) * 2:
+        expected = 0.5 * expected + part.mean(axis=0)
+    value = getattr(layer.state, "_value", layer.state)
+    for state in strategy.experimental_local_results(value):
+        np.testing.assert_allclose(state, expected, rtol=0, atol=1e-12)
+
+
+def test_a_mean_may_be_divided_by_an_entry_of_a_table(strategy: Any) -> None:
+    table = tf.constant([[1.0, 2.0], [4.0, 8.0]], tf.float64)
+    for state in states(strategy, lambda state, x: state.assign(tf.reduce_mean(x, axis=0) / table[1, 0])):
+        np.testing.assert_allclose(state, ROWS[:8].mean(axis=0) / 4.0, rtol=0, atol=1e-12)
+
+
 def test_replicas_in_local_steps_keep_their_own_means(strategy: Any) -> None:
     optimizer = LocalSGD(keras.optimizers.SGD(0.01), every=5)
     own = states(strategy, MEANS["mean"], optimizer=optimizer)
@@ -115,3 +169,13 @@ def test_a_variable_with_the_aggregation_sum_counts_all_rows_once(strategy: Any,
 
     for state in states(strategy, twice, aggregation="sum"):
         np.testing.assert_allclose(state, 2 * ROWS[:8].sum(axis=0), rtol=0, atol=1e-12)
+
+
+@pytest.mark.skipif(not keras_in_use().is_keras3, reason="with Keras 2, assign with SUM adds up the assigned values")
+def test_a_variable_with_the_aggregation_sum_may_begin_again(strategy: Any) -> None:
+    def counted(state: Any, x: Any) -> None:
+        for _ in range(2):
+            state.assign(tf.zeros_like(state))
+            state.assign_add(tf.cast(tf.shape(x)[:1], state.dtype))
+
+    np.testing.assert_array_equal(states(strategy, counted, shape=(1,), aggregation="sum"), [[8.0], [8.0]])

@@ -114,7 +114,7 @@ if index == 1:
     except KeyError:
         traceback.print_exc()
     time.sleep(1.5)  # A task that is ending writes nothing of its own for so long.
-    print("on with it", flush=True)
+    print("step 1", "step 2", "on with it", sep="\\n", flush=True)
     forever()
 log = os.path.join(here, "logs", "worker-1.log")
 while not os.path.exists(log) or "on with it" not in open(log).read():

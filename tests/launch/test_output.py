@@ -83,6 +83,8 @@ def test_a_task_that_writes_on_after_a_traceback_has_handled_the_exception(
 ) -> None:
     tail = Tail()
     tail.extend(["Traceback (most recent call last):", "KeyError: 3"], at=10.0)
+    tail.extend([line] * 2, at=10.0 + seconds)
+    assert not tail.went_on
     tail.extend([line], at=10.0 + seconds)
     assert (tail.traceback_at, tail.went_on) == (10.0, went_on)
     tail.extend(["Traceback (most recent call last):"], at=20.0)

@@ -19,7 +19,10 @@ TAIL_LINES = 400
 TRACEBACK = "Traceback (most recent call last)"
 
 ENDS_WITHIN_SECONDS = 1.0
-"""What a task writes later than this after a traceback shows that it has handled the exception and goes on."""
+"""Several lines that a task writes later than this after a traceback show that it has handled the exception."""
+
+LINES_OF_AN_END = 2
+"""So many lines a task may write later while it ends, such as those of what it leaves."""
 
 # What a task that is ending may write late: reports of a crash, further lines of a message, and log lines of tfdist.
 _OF_AN_END = re.compile(
@@ -131,7 +134,12 @@ class Tail:
         self._lines: deque[str] = deque(maxlen=size)
         self._lock = threading.Lock()
         self.traceback_at: float | None = None
-        self.went_on = False
+        self._lines_after = 0
+
+    @property
+    def went_on(self) -> bool:
+        """Whether the task has written on after its last traceback."""
+        return self._lines_after > LINES_OF_AN_END
 
     def extend(self, lines: list[str], *, at: float | None = None) -> None:
         """Adds lines, and removes the oldest ones.
@@ -143,9 +151,9 @@ class Tail:
         """
         at = time.monotonic() if at is None else at
         if any(TRACEBACK in line for line in lines):
-            self.traceback_at, self.went_on = at, False
+            self.traceback_at, self._lines_after = at, 0
         elif self.traceback_at is not None and at - self.traceback_at > ENDS_WITHIN_SECONDS:
-            self.went_on |= not all(is_noise(line) or _OF_AN_END.match(line) for line in lines)
+            self._lines_after += sum(not is_noise(line) and not _OF_AN_END.match(line) for line in lines)
         with self._lock:
             self._lines.extend(lines)
 

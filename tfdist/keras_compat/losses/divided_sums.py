@@ -6,12 +6,13 @@ that their step sees, which gives a mean over the rows of the replica, as tf.red
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
 
-from tfdist.keras_compat.losses.first_axis import may_be_rows
+from tfdist.keras_compat.losses.first_axis import is_of_rows
 from tfdist.keras_compat.reached import reached
 
 # Operations through which a sum stays one, up to a factor.
@@ -60,9 +61,9 @@ def counts_rows(value: tf.Tensor, rows: int | None, *, by_length: bool = True) -
         operation = one.op
         if operation.type in ("Shape", "Size"):
             operand = operation.inputs[0]
-            if not operand.shape.rank or not may_be_rows(operand):
-                return False
-            return not by_length or operand.shape[0] in (None, rows)
+            if not by_length:
+                return bool(operand.shape.rank) and is_of_rows(operand)
+            return bool(operand.shape.rank) and operand.shape[0] in (None, rows)
         # tf.shape of a tensor with a known shape is a constant. A number in the program is one without an operation.
         if _place(one) == 0 and _source(operation).op.type == "Const":
             return not by_length or int(tf.get_static_value(_source(operation))[0]) == rows
@@ -78,7 +79,8 @@ def _place(number: tf.Tensor) -> int | None:
     if operation.type == "Unpack":
         return number.value_index
     first = tf.get_static_value(operation.inputs[1]) if operation.type == "StridedSlice" else None
-    return None if first is None else int(first[0]) % source.shape[0]
+    # The shape of a tensor of unknown rank has an unknown length.
+    return None if first is None else int(first[0]) % (source.shape[0] or sys.maxsize)
 
 
 def _source(operation: tf.Operation) -> tf.Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import tensorflow as tf
 
@@ -10,45 +10,55 @@ from tfdist.keras_compat.reached import captured, reached
 
 # Operations whose result is the same for all rows, whatever the batch.
 _KNOWN = ("Const", "ReadVariableOp", "VarHandleOp")
+# Operations that compute a result in functions, from all of their operands.
+_CALLS = ("If", "StatelessIf", "While", "StatelessWhile", "Case", "PartitionedCall", "StatefulPartitionedCall")
 
 
-def may_be_rows(value: tf.Tensor) -> bool:
-    """Returns whether the first axis of a tensor may be that of the rows of a batch, whatever its length.
+def is_of_rows(value: tf.Tensor) -> bool:
+    """Returns whether the first axis of a tensor is that of the rows of a batch, whatever its length.
 
-    It is not if the tensor is computed from variables and constants alone, such as a weight, or if values were stacked
-    along the axis, such as the outputs of several heads.
+    It is not if the tensor is computed from variables and constants alone, such as a weight, if values were stacked
+    along the axis, such as the outputs of several heads, or if the axis was another one before a transposition.
 
     Args:
-        value: tensor of rank 1 or more. Of an eager tensor nothing is known.
+        value: tensor of rank 1 or more of a graph.
     """
-    if not hasattr(value, "graph"):
-        return True
-    return any(
-        not _is_stacked(one) and depends_on_batch(one)
-        for one in reached(value, _with_first_axis)
-        if not _with_first_axis(one)
-    )
+    leaves = [one for one in reached(value, _with_first_axis) if not _with_first_axis(one)]
+    return any(not _is_other_axis(one) and depends_on_batch(one) for one in leaves)
 
 
-def depends_on_batch(value: tf.Tensor) -> bool:
+def depends_on_batch(value: tf.Tensor, is_known: Callable[[tf.Tensor], bool] = lambda tensor: False) -> bool:
     """Returns whether a tensor is computed from more than variables and constants.
 
     Args:
         value: tensor of a graph.
+        is_known: returns whether a tensor counts as known, so that what it is computed from does not matter.
     """
-    return any(_is_source(one) for one in reached(value, _origins))
+
+    def origins(tensor: tf.Tensor) -> Iterable[tf.Tensor]:
+        return () if is_known(tensor) else _origins(tensor)
+
+    return any(_is_source(one) and not is_known(one) for one in reached(value, origins))
 
 
 def _with_first_axis(tensor: tf.Tensor) -> list[tf.Tensor]:
-    """Returns the operands that have the first axis of a result."""
-    if not hasattr(tensor, "graph") or tensor.shape.rank is None or _is_stacked(tensor):
+    """Returns the operands that have the first axis of a result, if it is that of an operation on single entries."""
+    if not hasattr(tensor, "graph") or tensor.shape.rank is None or _is_other_axis(tensor):
+        return []
+    if tensor.op.type in _CALLS or "Scatter" in tensor.op.type:
         return []
     same = [one for one in tensor.op.inputs if one.shape.rank == tensor.shape.rank]
     return [one for one in same if one.shape[0] == tensor.shape[0]]
 
 
-def _is_stacked(tensor: tf.Tensor) -> bool:
-    return hasattr(tensor, "graph") and tensor.op.type == "Pack" and tensor.op.get_attr("axis") == 0
+def _is_other_axis(tensor: tf.Tensor) -> bool:
+    if not hasattr(tensor, "graph"):
+        return False
+    operation = tensor.op
+    if operation.type == "Transpose":
+        order = tf.get_static_value(operation.inputs[1])
+        return order is not None and int(order[0]) != 0
+    return operation.type == "Pack" and operation.get_attr("axis") == 0
 
 
 def _origins(tensor: tf.Tensor) -> Iterable[tf.Tensor]:
@@ -72,4 +82,4 @@ def _is_source(tensor: tf.Tensor) -> bool:
     if operation.type == "Placeholder":
         return captured(tensor) is None
     # Random numbers may be those of rows.
-    return operation.op_def.is_stateful or "Random" in operation.type
+    return operation.op_def.is_stateful or "Random" in operation.type or "Multinomial" in operation.type

@@ -12,15 +12,15 @@ from typing import Any
 import tensorflow as tf
 
 from tfdist.keras_compat.losses.divided_sums import counts_rows
-from tfdist.keras_compat.losses.first_axis import depends_on_batch, may_be_rows
+from tfdist.keras_compat.losses.first_axis import depends_on_batch, is_of_rows
 from tfdist.keras_compat.losses.global_batch import GlobalBatch
 from tfdist.keras_compat.reached import reached
 
 # Operations through which a mean stays one, up to a factor, or has another shape.
 _LINEAR = ("Identity", "Cast", "AddV2", "Add", "AddN", "Sub", "Neg", "RealDiv", "DivNoNan", "Mul", "MulNoNan")
 _SHAPED = ("Squeeze", "Reshape", "ExpandDims")
-# A standard deviation, as of BatchNormalization; a value where a condition holds.
-_NEARLY = ("Sqrt", "SelectV2")
+# A standard deviation, as of BatchNormalization; a value where a condition holds; and what changes no value.
+_NEARLY = ("Sqrt", "SelectV2", "StopGradient", "PreventGradient", "EnsureShape")
 _KNOWN = ("Const", "ReadVariableOp")
 _DIVISIONS = ("RealDiv", "DivNoNan")
 
@@ -47,7 +47,8 @@ def are_means_over_rows(values: Any, batch: GlobalBatch) -> bool:
     """
     if not tf.is_tensor(values) or not values.shape.rank or values.shape[0] is None:
         return False
-    return _Finder(batch).are_means(values)
+    # What is not sure to be a mean over rows is taken as a value for each row.
+    return _Finder(batch, by_origin=True).are_means(values)
 
 
 def is_made_of_means(value: Any, batch: GlobalBatch) -> bool:
@@ -59,7 +60,7 @@ def is_made_of_means(value: Any, batch: GlobalBatch) -> bool:
         value: tensor of this replica, of any shape.
         batch: the global batch of the step.
     """
-    finder = _Finder(batch, by_length=False)
+    finder = _Finder(batch, by_length=False, by_origin=True)
 
     def terms(tensor: tf.Tensor) -> Iterable[tf.Tensor]:
         if finder.is_mean(tensor):
@@ -70,7 +71,8 @@ def is_made_of_means(value: Any, batch: GlobalBatch) -> bool:
         return False
     found = list(reached(value, terms))
     others = [one for one in found if not finder.is_mean(one)]
-    return len(others) < len(found) and not any(_is_of_rows(one, value) for one in others if not terms(one))
+    leaves = [one for one in others if not terms(one)]
+    return len(others) < len(found) and not any(_has_entries_of_rows(one, value, finder) for one in leaves)
 
 
 def has_rows(value: Any, batch: GlobalBatch) -> bool:
@@ -82,13 +84,13 @@ def has_rows(value: Any, batch: GlobalBatch) -> bool:
     """
     if not tf.is_tensor(value) or hasattr(value, "assign") or not value.shape.rank:
         return False
-    return value.shape[0] in (None, batch.static_rows) and may_be_rows(value)
+    return value.shape[0] in (None, batch.static_rows)
 
 
-def _is_of_rows(term: tf.Tensor, value: tf.Tensor) -> bool:
+def _has_entries_of_rows(term: tf.Tensor, value: tf.Tensor, finder: _Finder) -> bool:
     """Returns whether a term may give each entry of a value its own number, which comes from the rows of the batch."""
     is_whole = term.shape.rank == value.shape.rank != 0 and term.shape.num_elements() != 1
-    return is_whole and term.dtype.is_floating and hasattr(term, "graph") and depends_on_batch(term)
+    return is_whole and term.dtype.is_floating and hasattr(term, "graph") and depends_on_batch(term, finder.is_mean)
 
 
 def _terms(tensor: tf.Tensor) -> Iterable[tf.Tensor]:
@@ -104,10 +106,12 @@ class _Finder:
     Attributes:
         batch: the global batch of the step.
         by_length: whether an axis of rows has as many entries as the replica has rows, if both numbers are known.
+        by_origin: whether it has to be sure that an axis is that of the rows.
     """
 
     batch: GlobalBatch
     by_length: bool = True
+    by_origin: bool = False
     known: dict[int, bool] = dataclasses.field(default_factory=dict)
 
     def is_mean(self, value: tf.Tensor) -> bool:
@@ -162,7 +166,9 @@ class _Finder:
         return axes is None or 0 in axes.ravel() % operand.shape.rank
 
     def _has_rows(self, value: tf.Tensor) -> bool:
-        return has_rows(value, self.batch) if self.by_length else bool(value.shape.rank) and may_be_rows(value)
+        if not value.shape.rank or (self.by_length and not has_rows(value, self.batch)):
+            return False
+        return not self.by_origin or is_of_rows(value)
 
     def _counts_rows(self, number: tf.Tensor) -> bool:
         return counts_rows(number, self.batch.static_rows, by_length=self.by_length)

@@ -50,12 +50,13 @@ def _atomic(name: str, stock: Callable) -> Callable:
 
 
 def _reads(value: Any, variable: Any) -> bool:
-    """Returns whether a value is computed from the variable. Of an eager value it is not known, but likely."""
+    """Returns whether a value is computed from the variable. Of an eager value it is likely, unless it is 0."""
     if not hasattr(value, "graph"):
-        return type(variable).__name__ == "AggregatingVariable"
+        return bool(tf.reduce_any(tf.not_equal(value, tf.zeros_like(value))))
     parts = getattr(variable, "values", None) or [getattr(variable, "_v", variable)]
     handles = {id(part.handle) for part in parts}
-    return any(one.op.type == "ReadVariableOp" and id(outermost(one.op.inputs[0])) in handles for one in reached(value))
+    # The read itself may be within a function, into which the handle goes.
+    return any(one.dtype == tf.resource and id(outermost(one)) in handles for one in reached(value))
 
 
 def _summed(stock: Callable) -> Callable:

@@ -37,8 +37,11 @@ def average_state(batch: GlobalBatch) -> None:
         batch: the global batch of the step.
     """
     # Only a replica that traces a function in the step sees what is assigned there. All replicas wait for each other
-    # here, so that each of them knows what the others have seen, and all make the same sum.
-    tf.distribute.get_replica_context().merge_call(lambda strategy: None)
+    # here, so that each of them knows what the others have seen, and all make the same sum. With GPUs TensorFlow sums
+    # without merge_call, which a step that XLA compiles cannot call.
+    context = tf.distribute.get_replica_context()
+    if context.strategy.extended._use_merge_call():
+        context.merge_call(lambda strategy: None)
     variables = list(batch.rule.averaged.values())
     if not variables:
         return

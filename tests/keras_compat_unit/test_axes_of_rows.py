@@ -36,6 +36,27 @@ class Heads(keras.layers.Layer):
         return tf.matmul(inputs, self.heads[0])
 
 
+class Chosen(keras.layers.Layer):
+    """Adds a loss for each row, or zeros, as a condition says; or stacks what it computes for single rows."""
+
+    def __init__(self, *, rows_alone: bool) -> None:
+        super().__init__()
+        self.rows_alone = rows_alone
+
+    def build(self, shape: Any) -> None:
+        self.kernel = self.add_weight(shape=(3, 2), initializer="ones", name="kernel")
+
+    def call(self, inputs: Any) -> Any:
+        outputs = tf.matmul(inputs, self.kernel)
+        if self.rows_alone and inputs.shape[0] is not None:
+            rows = [tf.reduce_sum(tf.linalg.matvec(self.kernel, row, transpose_a=True)) for row in tf.unstack(inputs)]
+            self.add_loss(tf.stack(rows) ** 2)
+        else:
+            size = tf.reduce_sum(outputs, axis=1) ** 2
+            self.add_loss(tf.cond(tf.size(inputs) > 0, lambda: size, lambda: tf.zeros_like(size)))
+        return outputs
+
+
 class Balanced(keras.layers.Layer):
     """Divides by sums along both axes in turn, as Sinkhorn's algorithm does, and adds a loss for each row."""
 
@@ -116,6 +137,11 @@ def fit_static(model: Any) -> None:
 
 def test_a_mean_over_as_many_heads_as_a_replica_has_rows_belongs_to_rows(strategy: Any) -> None:
     assert_equals_one_device(strategy, lambda: of(Heads), fit_static)
+
+
+@pytest.mark.parametrize("rows_alone", [False, True])
+def test_a_loss_for_each_row_is_one_if_it_is_chosen_or_stacked(strategy: Any, rows_alone: bool) -> None:
+    assert_equals_one_device(strategy, lambda: of(lambda: Chosen(rows_alone=rows_alone)), fit_static)
 
 
 def test_a_loss_is_looked_at_in_a_time_that_grows_with_its_length_only(strategy: Any) -> None:

@@ -113,6 +113,25 @@ def test_state_of_rows_from_which_their_mean_is_subtracted_stays_as_it_is(strate
     np.testing.assert_allclose(kept, expected, rtol=0, atol=1e-12)
 
 
+def test_a_mean_over_time_is_state_of_rows(strategy: Any) -> None:
+    """The axis of the rows is the second one of what is averaged."""
+    kept = states(
+        strategy,
+        lambda state, x: state.assign(tf.reduce_mean(tf.transpose(x[:, :, None], [1, 0, 2]), axis=0)),
+        shape=(4, 1),
+    )
+    expected = [part.mean(axis=1, keepdims=True) for part in (FIRST, SECOND)]
+    np.testing.assert_allclose(kept, expected, rtol=0, atol=1e-12)
+
+
+def test_the_rows_of_a_tensor_of_unknown_rank_may_be_counted(strategy: Any) -> None:
+    def change(state: Any, x: Any) -> None:
+        size = tf.numpy_function(lambda one: one, [x], tf.float64)
+        state.assign(tf.reduce_sum(x, axis=0) / tf.cast(tf.shape(size)[0], tf.float64))
+
+    assert np.isfinite(states(strategy, change)).all()
+
+
 def test_a_mean_of_weights_is_no_mean_over_rows_if_one_replica_alone_has_as_many(strategy: Any) -> None:
     """Of three rows one replica has two, as many as the weights have."""
     weights = np.arange(6.0).reshape(2, 3)
@@ -161,6 +180,9 @@ def test_replicas_in_local_steps_keep_their_own_means(strategy: Any) -> None:
 SUMS = {
     "assign_add": lambda state, x: state.assign_add(tf.reduce_sum(x, axis=0)),
     "assign": lambda state, x: state.assign(state + tf.reduce_sum(x, axis=0)),
+    "assign what a function has read": lambda state, x: state.assign(
+        tf.cond(tf.size(x) > 0, lambda: state + tf.reduce_sum(x, axis=0), lambda: state + 0.0)
+    ),
 }
 
 

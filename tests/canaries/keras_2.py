@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.canaries import stock
+from tests.canaries import data_programs, stock
 from tests.canaries.stock import Canary
 
 CANARIES = (
@@ -181,13 +181,13 @@ outcome(lambda: bool(first == second))
     Canary(
         mends=("sums_without_deadline",),
         shows="a sum over workers has no deadline",
-        program=stock.NO_DEADLINE,
+        program=data_programs.NO_DEADLINE,
         outcome="OUTCOME None",
     ),
     Canary(
         mends=("endless_data_without_steps",),
         shows="endless data with the attribute steps_per_epoch is refused",
-        program=stock.ENDLESS_DATA,
+        program=data_programs.ENDLESS_DATA,
         # Keras refuses the data although it has the attribute steps_per_epoch.
         outcome="OUTCOME raised ValueError",
     ),

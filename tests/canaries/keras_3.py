@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.canaries import own_steps, stock
+from tests.canaries import data_programs, own_steps, stock
 from tests.canaries.stock import Canary
 
 CANARIES = (
@@ -294,7 +294,7 @@ outcome(lambda: float(metric.total.numpy()))
     Canary(
         mends=("endless_data_without_steps",),
         shows="an epoch of endless data does not end",
-        program=stock.ENDLESS_DATA,
+        program=data_programs.ENDLESS_DATA,
         outcome="OUTCOME True",
         # Keras 3.8 does not accept the data.
         releases=((3, 9), (3, 15)),

@@ -6,7 +6,7 @@ import dataclasses
 import sys
 from pathlib import Path
 
-from tests.canaries import metric_programs
+from tests.canaries import data_programs, metric_programs
 from tests.processes import launch, run
 
 PRELUDE = """
@@ -138,24 +138,6 @@ model.compile("sgd", "mse", jit_compile=True)
 outcome(lambda: bool(model.fit(data(), verbose=0)))
 """
 
-# Prints whether tf.data tunes the dataset of each of two devices, which only passes batches on.
-TUNED_DEVICE_DATASETS = """
-from tensorflow.python.data.ops import multi_device_iterator_ops
-strategy = mirrored()
-stock, tuned = multi_device_iterator_ops._create_device_dataset, []
-
-
-def create(*args):
-    dataset = stock(*args)
-    tuned.append(dataset.options().autotune.enabled is not False)
-    return dataset
-
-
-multi_device_iterator_ops._create_device_dataset = create
-next(iter(strategy.experimental_distribute_dataset(data())))
-outcome(lambda: tuned)
-"""
-
 FIT_ON_PARAMETER_SERVERS = """
 resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
 if resolver.task_type in ("worker", "ps"):
@@ -224,31 +206,9 @@ options = inspect.signature(model.compile).parameters
 outcome(lambda: [model.optimizer is optimizer, bool(calls), "compression" in options])
 """
 
-# Prints the default time limit of a sum over workers.
-NO_DEADLINE = """
-outcome(lambda: tf.distribute.experimental.CommunicationOptions().timeout_seconds)
-"""
-
 # Prints whether optimizers of Keras have the methods that save and load assets of a model file.
 NO_ASSETS = """
 outcome(lambda: [hasattr(keras.optimizers.Optimizer, name) for name in ("save_assets", "load_assets")])
-"""
-
-# Trains on endless data that has the attribute steps_per_epoch, without the argument steps_per_epoch of fit. Prints
-# whether the epoch goes on after 20 steps.
-ENDLESS_DATA = """
-class Stop(keras.callbacks.Callback):
-    def on_train_batch_end(self, batch, logs=None):
-        self.model.stop_training = batch > 20
-        self.batch = batch
-
-
-strategy = mirrored()
-endless = strategy.distribute_datasets_from_function(lambda context: data().repeat())
-endless.steps_per_epoch = 2
-stop = Stop()
-model = model_of()
-outcome(lambda: bool(model.fit(endless, verbose=0, callbacks=[stop])) and stop.batch > 20)
 """
 
 # Streams of the all-reduce are built from launchers. Prints whether each launcher has an ordering token of its own.
@@ -258,30 +218,6 @@ launcher = strategy.extended._cross_device_ops._launchers[0]
 names = ("_group_key", "_group_size", "_collective_keys", "_device", "_options")
 another = type(launcher)(*(getattr(launcher, name) for name in names))
 outcome(lambda: another._ordering_token is not launcher._ordering_token)
-"""
-
-# Prints whether the results of replicas were written into the array that the generator yields.
-OVERWRITTEN_ARRAYS = """
-strategy = mirrored()
-memory = np.zeros(8192 + 64, "uint8")
-start = -memory.ctypes.data % 64
-rows = memory[start : start + 8192].view("float64").reshape(128, 8)
-before = rows.copy()
-signature = tf.TensorSpec((None, 8), tf.float64)
-data = tf.data.Dataset.from_generator(lambda: (rows[i : i + 16] for i in range(0, 128, 16)), output_signature=signature)
-step = tf.function(lambda batch: strategy.run(lambda own: tf.reduce_sum(tf.square(own - 1.0) * 3.0), args=(batch,)))
-read = tf.function(lambda iterator: step(next(iterator)))
-
-
-def is_overwritten():
-    for _ in range(10):
-        iterator = iter(strategy.experimental_distribute_dataset(data))
-        for _ in range(8):
-            read(iterator)
-    return bool((rows != before).any())
-
-
-outcome(is_overwritten)
 """
 
 TWO_STRATEGIES = """
@@ -348,7 +284,7 @@ outcome(lambda: [int(optimizer.iterations), float(optimizer.learning_rate)])
     Canary(
         mends=("generator_arrays_overwritten",),
         shows="results of replicas are written into the arrays of a generator",
-        program=OVERWRITTEN_ARRAYS,
+        program=data_programs.OVERWRITTEN_ARRAYS,
         outcome="OUTCOME True",
         # TensorFlow 2.18 does not overwrite these arrays. Nothing in its code explains why, so that the mend copies the
         # arrays all the same.
@@ -356,15 +292,22 @@ outcome(lambda: [int(optimizer.iterations), float(optimizer.learning_rate)])
         otherwise="OUTCOME False",
     ),
     Canary(
+        mends=("workers_shuffle_differently",),
+        shows="workers shuffle arrays in different orders",
+        program=data_programs.ROWS_OF_AN_EPOCH,
+        outcome="[worker 0] OUTCOME False",
+        launch=("--workers", "2"),
+    ),
+    Canary(
         mends=("device_iterators_end_late",),
         shows="tf.data tunes the dataset of each device",
-        program=TUNED_DEVICE_DATASETS,
+        program=data_programs.TUNED_DEVICE_DATASETS,
         outcome="OUTCOME [True, True]",
     ),
     Canary(
         mends=("data_awaited_without_deadline",),
         shows="the wait for the data of other workers has no deadline",
-        program=NO_DEADLINE,
+        program=data_programs.NO_DEADLINE,
         outcome="OUTCOME None",
     ),
     Canary(

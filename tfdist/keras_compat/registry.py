@@ -21,6 +21,7 @@ from tfdist.keras_compat.data import (
     model_without_call,
     steps_counted_by_each_worker,
     symbolic_build_averages_data,
+    workers_shuffle_differently,
 )
 from tfdist.keras_compat.devices import collectives_shared_by_strategies, one_cpu_for_each_worker
 from tfdist.keras_compat.files import (
@@ -88,6 +89,7 @@ MENDS: tuple[Mend, ...] = (
     device_iterators_end_late.MEND,
     data_awaited_without_deadline.MEND,
     generator_arrays_overwritten.MEND,
+    workers_shuffle_differently.MEND,
     dataset_functions_not_accepted.MEND,
     symbolic_build_averages_data.MEND,
     model_without_call.MEND,

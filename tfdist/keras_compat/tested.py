@@ -1,7 +1,7 @@
 """The releases of Keras and TensorFlow that tfdist was tested with, and what happens with others.
 
-pyproject.toml refuses other releases. If somebody installs one all the same, the log says so once, and the check of
-each mend decides whether the mend is applied.
+pyproject.toml refuses other releases, but pip does not check a TensorFlow that is already there. With another release,
+the log says so once, and the check of each mend decides whether the mend is applied.
 """
 
 from __future__ import annotations

@@ -11,8 +11,8 @@ import sys
 from collections.abc import Mapping
 
 MISSING = (
-    "expected TensorFlow to be installed, found none; run pip install 'tfdist[cpu]', or take the extra gpu, tpu or "
-    "tensorflow instead of cpu."
+    "expected TensorFlow to be installed, found none; run pip install '.[cpu]' in a checkout of tfdist, or take the "
+    "extra gpu, tpu or tensorflow instead of cpu."
 )
 
 LEGACY_KERAS = "TF_USE_LEGACY_KERAS"

@@ -18,7 +18,7 @@ def test_a_missing_package_is_reported_before_measuring(module, monkeypatch, cap
     assert ended.value.code == 2
     assert capsys.readouterr().err == (
         f"tfdist bench allreduce: expected the package {module} to be installed, found none; "
-        "run pip install 'tfdist[bench]'.\n"
+        "run pip install '.[bench]' in a checkout of tfdist.\n"
     )
 
 

@@ -236,3 +236,10 @@ def test_other_numbers_of_workers_read_the_same_records(trained, ended, tmp_path
 def test_options_without_a_meaning_are_refused(options, message, tmp_path):
     with pytest.raises(ValueError, match=message):
         AutoResume(str(tmp_path), **options)
+
+
+def test_the_address_of_an_object_store_is_no_directory(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match="expected a directory of a file system for snapshots, received 'gs://bucket"):
+        AutoResume("gs://bucket/run")
+    assert list(tmp_path.iterdir()) == []

@@ -20,7 +20,7 @@ except ImportError as error:
 def test_without_ray_the_import_says_what_to_install(children):
     printed = children.run(WITHOUT, cold=True).out
     assert printed.startswith("expected Ray Train to be installed, received: ")
-    assert printed.endswith("; run pip install 'tfdist[ray]'.\n")
+    assert printed.endswith("; run pip install '.[ray]' in a checkout of tfdist.\n")
     assert printed.count("\n") == 1
 
 

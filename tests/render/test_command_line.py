@@ -67,6 +67,14 @@ def test_all_options_reach_the_job(capsys) -> None:
     assert capsys.readouterr().out == render("slurm", job, setup=["a b"])
 
 
+@pytest.mark.parametrize("scheduler", SCHEDULERS)
+def test_the_example_of_the_help_has_what_the_scheduler_needs(scheduler: str, capsys) -> None:
+    assert main([scheduler, "--help"]) == 0
+    example = capsys.readouterr().out.splitlines()[-1].partition("tfdist render ")[2]
+    values = {"ARN": "arn:aws:iam::123456789012:role/train", "S3URI": "s3://bucket/run", "TYPE": "ml.g5.2xlarge"}
+    assert main([values.get(word, word) for word in example.split()]) == 0
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

@@ -122,7 +122,7 @@ class TestDigits:
 
     def test_without_scikit_learn_the_refusal_names_the_extra(self, tmp_path, monkeypatch):
         monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
-        message = "expected scikit-learn for --data=digits, found none; pip install 'tfdist[train]'."
+        message = "expected scikit-learn for --data=digits, found none; pip install '.[train]' in a checkout of tfdist."
         with pytest.raises(ImportError, match=re.escape(message)):
             data.digits(str(tmp_path))
         assert os.listdir(tmp_path) == []

@@ -19,5 +19,5 @@ def require(parser: argparse.ArgumentParser, *modules: str) -> None:
         parser.exit(
             2,
             f"{parser.prog}: expected the {noun} {' and '.join(missing)} to be installed, found none; "
-            "run pip install 'tfdist[bench]'.\n",
+            "run pip install '.[bench]' in a checkout of tfdist.\n",
         )

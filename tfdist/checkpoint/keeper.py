@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import platform
+from pathlib import Path
 
 import tensorflow as tf
 
@@ -48,13 +49,18 @@ class Keeper:
         options: how to keep them.
 
     Raises:
-        ValueError: if an option has no meaning.
+        ValueError: if an option has no meaning, or for the address of an object store.
     """
 
     def __init__(self, directory: str, options: Options) -> None:
         self.pace = options.pace()
         if options.keep < 1:
             raise ValueError(f"expected keep to be at least 1, received {options.keep}.")
+        if "://" in os.fspath(directory):
+            raise ValueError(
+                f"expected a directory of a file system for snapshots, received {os.fspath(directory)!r}; mount the "
+                "store on all hosts, and give the path of the mount."
+            )
         self._root, self._options = directory, options
         self._preemption = Preemption(options.preemption_signals, seconds=options.preemption_seconds)
         found = launched()
@@ -178,7 +184,7 @@ class Keeper:
             self._preemption.leave(f"the training is finished, and its snapshot is in {directory}")
 
 
-def _progress_file(path: str | os.PathLike[str]) -> ProgressFile | None:
+def _progress_file(path: Path) -> ProgressFile | None:
     try:
         return ProgressFile(path)
     except OSError as error:

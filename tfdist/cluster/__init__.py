@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from tfdist.cluster.config import ClusterConfig
 from tfdist.cluster.errors import PeerTimeoutError, PortInUseError
+from tfdist.cluster.progress import ProgressFile
 from tfdist.cluster.tasks import Task
 
-__all__ = ["ClusterConfig", "PeerTimeoutError", "PortInUseError", "Task"]
+__all__ = ["ClusterConfig", "PeerTimeoutError", "PortInUseError", "ProgressFile", "Task"]

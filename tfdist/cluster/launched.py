@@ -21,7 +21,7 @@ class Launched:
         launch_id: the name of the launch, which no other launch has.
         attempt: 0 for the first start of the tasks, 1 after the first restart, and so on. The tasks that were started
             together have the same launch id and attempt; these tasks are called an incarnation of the cluster.
-        progress_file: where this task records its steps, with `tfdist.cluster.progress.ProgressFile`; None if the
+        progress_file: where this task records its steps, with `tfdist.cluster.ProgressFile`; None if the
             launcher does not ask for the steps.
         is_live: whether the launcher shows the progress bar of the chief while it changes, as on a terminal.
 

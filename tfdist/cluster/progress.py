@@ -60,7 +60,7 @@ class ProgressFile:
         812
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | Path) -> None:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             data = os.pread(descriptor, _SIZE + 1, 0)

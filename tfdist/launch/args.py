@@ -65,7 +65,7 @@ _OPTIONS: dict[str, dict[str, Any]] = {
         "type": int,
         "metavar": "N",
         "help": "start all tasks again if one ends with exit code 75, at most N times, which do not count as restarts "
-        "after failures (default: 100 with --max-restarts, else 0)",
+        "after failures (default: 100 with --max-restarts or --elastic, else 0)",
     },
     "--restart-budget-seconds": {
         "type": float,

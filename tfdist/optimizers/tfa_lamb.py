@@ -20,7 +20,8 @@ def tfa_lamb(learning_rate: Any, **options: Any) -> Any:
         import tensorflow_addons
     except ImportError as error:
         raise ValueError(
-            f"expected TensorFlow Addons for tfa_lamb, received {error}; pip install 'tfdist[addons]', or use lamb."
+            f"expected TensorFlow Addons for tfa_lamb, received {error}; pip install '.[addons]' in a checkout of "
+            "tfdist, or use lamb."
         ) from error
     if options.get("exclude_from_layer_adaptation") == [] and options.get("exclude_from_weight_decay"):
         raise ValueError(

@@ -1,7 +1,7 @@
 """Trains under Ray Train: Ray starts the workers and restarts them, and they run Keras 3 or tf_keras as it is.
 
-Ray Train is installed with `pip install 'tfdist[ray]'`. This package imports no TensorFlow before a train function
-does.
+Ray Train is installed with `pip install '.[ray]'` in a checkout of tfdist. This package imports no TensorFlow before a
+train function does.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ try:
     import ray.train  # noqa: F401
 except ImportError as error:
     raise ImportError(
-        f"expected Ray Train to be installed, received: {error}; run pip install 'tfdist[ray]'.", name=error.name
+        f"expected Ray Train to be installed, received: {error}; run pip install '.[ray]' in a checkout of tfdist.",
+        name=error.name,
     ) from None
 
 from tfdist.ray.config import TfdistConfig

@@ -21,6 +21,7 @@ is the command.
 
 example: tfdist render slurm --nodes 4 --time 2:00:00 --name digits -- python train.py --epochs 3
 """
+_EXAMPLE = "slurm --nodes 4 --time 2:00:00"
 
 _OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "--name": {"help": "name of the job (default: from the program)"},
@@ -90,7 +91,7 @@ def parser(name: str) -> argparse.ArgumentParser:
         prog=f"tfdist render {name}",
         usage=f"tfdist render {name} [options] -- COMMAND [ARGUMENTS ...]",
         description=f"Prints {scheduler.help}.",
-        epilog=_EPILOG.replace("render slurm --", f"render {name} --"),
+        epilog=_EPILOG.replace(_EXAMPLE, _example(name)),
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
         argument_default=argparse.SUPPRESS,
@@ -103,6 +104,16 @@ def parser(name: str) -> argparse.ArgumentParser:
     for option, own in scheduler.options.items():
         result.add_argument(option, **own)
     return result
+
+
+def _example(name: str) -> str:
+    """Returns the beginning of an example of a scheduler, with all options that it needs and none that it refuses."""
+    scheduler = SCHEDULERS[name]
+    needed = [
+        f"{option} {own.get('metavar', 'IMAGE')}" for option, own in scheduler.options.items() if "required" in own
+    ]
+    time = [] if "seconds" in scheduler.refused else ["--time 2:00:00"]
+    return " ".join([name, "--nodes 4", *time, *needed])
 
 
 def _run(words: list[str]) -> int:

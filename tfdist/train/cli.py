@@ -108,8 +108,8 @@ def check_flags(values: flags.FlagValues) -> None:
         raise ValueError("expected --momentum below 1, received 1.0.")
     if values.optimizer == "tfa_lamb" and importlib.util.find_spec("tensorflow_addons") is None:
         raise ValueError(
-            "expected TensorFlow Addons for --optimizer=tfa_lamb, found none; pip install 'tfdist[addons]', or use "
-            "lamb."
+            "expected TensorFlow Addons for --optimizer=tfa_lamb, found none; pip install '.[addons]' in a "
+            "checkout of tfdist, or use lamb."
         )
     if values["base_batch_size"].present and values.learning_rate_scaling == "none":
         raise ValueError(

@@ -86,7 +86,7 @@ def digits(data_dir: str | None) -> ImageData:
             from sklearn.datasets import load_digits
         except ImportError as error:
             raise ImportError(
-                "expected scikit-learn for --data=digits, found none; pip install 'tfdist[train]'."
+                "expected scikit-learn for --data=digits, found none; pip install '.[train]' in a checkout of tfdist."
             ) from error
         images, labels = load_digits(return_X_y=True)
         images = np.minimum(images.reshape(-1, 8, 8, 1) * 16, 255).astype(np.uint8)

@@ -82,7 +82,8 @@ def _of_task(task: str, own: Mapping[str, str], references: Mapping[str, tuple[s
             task=task,
             verdict="fail",
             text=f"{' and '.join(missing)} cannot be found by {own.get('Python', 'this')} Python",
-            action="install both into the Python that runs the training, for example with `pip install 'tfdist[cpu]'`",
+            action="install both into the Python that runs the training, for example with `pip install '.[cpu]'` in a "
+            "checkout of tfdist",
         )
     if own.get("Keras backend", "tensorflow") != "tensorflow":
         return Finding(

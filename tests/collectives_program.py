@@ -27,6 +27,7 @@ def in_step():
         "gathered": all_gather(tf.fill([replica + 1], own)),
         "broadcast": broadcast(special, root=3),
         "booleans": broadcast(tf.equal(replica, 2), root=2),
+        "complex": tf.bitcast(broadcast(tf.complex(own, -own), root=3), tf.float64),
         "replicas": barrier(),
     }
     for dtype in DTYPES:

@@ -95,6 +95,7 @@ def expected_in_step() -> dict[str, list]:
         "gathered": ["0.0", "1.0", "1.0", "2.0", "2.0", "2.0", "3.0", "3.0", "3.0", "3.0"],
         "broadcast": ["-0.0", "inf", "3.0"],
         "booleans": [True],
+        "complex": ["3.0", "-3.0"],
         "replicas": [4],
     }
     for dtype in (*NUMBERS, "int32", "int64"):

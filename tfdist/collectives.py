@@ -192,8 +192,8 @@ def _as_integers(tensor: tf.Tensor) -> tf.Tensor:
         return tf.cast(tensor, tf.int32)
     if tensor.dtype.is_integer:
         return tf.cast(tensor, tf.int64)
-    bits = {2: tf.int16, 4: tf.int32, 8: tf.int64}[tensor.dtype.size]
-    # TensorFlow sums no int16 over workers.
+    # A complex128 becomes two numbers. TensorFlow sums no int16 over workers.
+    bits = {2: tf.int16, 4: tf.int32, 8: tf.int64, 16: tf.int64}[tensor.dtype.size]
     return tf.cast(tf.bitcast(tensor, bits), tf.int32 if tensor.dtype.size == 2 else bits)
 
 

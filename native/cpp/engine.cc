@@ -228,15 +228,13 @@ bool Engine::Advance() {
     }
     if (failing_.code != Code::kOk) break;
   }
-  for (size_t i = 0; i < sums_.size() && failing_.code == Code::kOk;) {
-    auto [op, sum] = sums_[i];
-    moved |= SumUp(op, *sum);
-    if (sum->ready == sum->bytes) {
-      sums_.erase(sums_.begin() + static_cast<ptrdiff_t>(i));
-    } else {
-      ++i;
-    }
+  size_t seen = 0, left = 0;
+  while (seen < sums_.size() && failing_.code == Code::kOk) {
+    auto one = sums_[seen++];
+    moved |= SumUp(one.first, *one.second);
+    if (one.second->ready != one.second->bytes) sums_[left++] = one;
   }
+  sums_.erase(sums_.begin() + static_cast<ptrdiff_t>(left), sums_.begin() + static_cast<ptrdiff_t>(seen));
   moved |= CompleteFinished();
   if (!moved && failing_.code == Code::kOk) moved = SpillOne();
   auto now = Clock::now();
@@ -293,8 +291,9 @@ void Engine::Add(Request request) {
       for (auto& message : op->outgoing[peer]) peers_[peer].outgoing.emplace_back(op.get(), &message);
     }
     for (auto& sum : op->sums) sums_.emplace_back(op.get(), &sum);
-    if (op->unfinished == 0) has_complete_ = true;
+    Operation* started = op.get();
     running_[asked.tag].push_back(std::move(op));
+    if (started->unfinished == 0) Finished(started);
   } catch (const std::exception& error) {
     // What refers to the operation is not used any more after a failure.
     Fail(CodeOf(error), names_[rank_] + " has failed: " + error.what());
@@ -625,26 +624,37 @@ bool Engine::SpillOne() {
 }
 
 void Engine::Count(Operation* op) {
-  if (--op->unfinished == 0) has_complete_ = true;
+  if (--op->unfinished == 0) Finished(op);
+}
+
+void Engine::Finished(Operation* op) {
+  op->next_finished = finished_;
+  finished_ = op;
 }
 
 bool Engine::CompleteFinished() {
-  if (!has_complete_) return false;
-  has_complete_ = false;
+  if (finished_ == nullptr) return false;
   std::vector<std::unique_ptr<Operation>> complete;
-  for (auto it = running_.begin(); it != running_.end();) {
-    auto& ops = it->second;
-    for (size_t i = 0; i < ops.size();) {
-      if (ops[i]->unfinished == 0) {
-        complete.push_back(std::move(ops[i]));
-        ops.erase(ops.begin() + static_cast<ptrdiff_t>(i));
-      } else {
-        ++i;
-      }
-    }
-    it = ops.empty() ? running_.erase(it) : std::next(it);
+  while (finished_ != nullptr) {
+    auto of_tag = running_.find(finished_->request.tag);
+    auto& ops = of_tag->second;
+    auto found = std::find_if(ops.begin(), ops.end(), [&](const auto& op) { return op.get() == finished_; });
+    complete.push_back(std::move(*found));
+    finished_ = finished_->next_finished;
+    ops.erase(found);
+    if (ops.empty()) running_.erase(of_tag);
   }
-  for (auto& op : complete) op->request.done({});
+  // The list has the one that was finished last first.
+  std::exception_ptr thrown;
+  for (auto op = complete.rbegin(); op != complete.rend(); ++op) {
+    try {
+      (*op)->request.done({});
+    } catch (...) {
+      // The others have to be told all the same.
+      thrown = std::current_exception();
+    }
+  }
+  if (thrown) std::rethrow_exception(thrown);
   return true;
 }
 
@@ -827,6 +837,7 @@ void Engine::FailAll() {
     peer.lifeline.reset();
   }
   sums_.clear();
+  finished_ = nullptr;
   auto running = std::move(running_);
   running_.clear();
   for (auto& item : running) {

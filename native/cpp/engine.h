@@ -143,6 +143,7 @@ class Engine {
   Operation* Find(int rank, const Header& header) const;
   void CheckMatch(int rank, const Header& header, const Operation* op);
   void Count(Operation* op);
+  void Finished(Operation* op);
   void Lose(int rank, const std::string& why);
   // Ends all operations because of a rank that has ended.
   void FailWithout(int rank);
@@ -186,7 +187,7 @@ class Engine {
   std::unordered_map<uint64_t, Rounds> rounds_;  // see RoundKey in engine.cc
   std::list<uint64_t> used_;                     // keys of rounds_, the one that was used last at the end
   std::vector<std::pair<Operation*, Summation*>> sums_;
-  bool has_complete_ = false;
+  Operation* finished_ = nullptr;  // a list of operations of running_ that have nothing unfinished
   Status failing_;
   Clock::time_point parting_until_;
   Clock::time_point deadlines_checked_, hosts_checked_;

@@ -179,6 +179,8 @@ std::vector<FileDescriptor> ReceiveFiles(int socket, Clock::time_point until) {
       files.emplace_back(file);
     }
   }
+  // The kernel drops the files for which this process has no descriptor left.
+  if (message.msg_flags & MSG_CTRUNC) throw std::system_error(EMFILE, std::generic_category(), "shared memory");
   return files;
 }
 

@@ -121,6 +121,8 @@ struct Operation {
   size_t passed_on = 0;
   // Messages that are not sent, not received, and sums that are not complete.
   int unfinished = 0;
+  // The next one of those that have nothing unfinished.
+  Operation* next_finished = nullptr;
 
   Incoming* Find(int peer, int phase) {
     for (auto& part : incoming[peer]) {

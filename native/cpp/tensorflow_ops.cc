@@ -4,7 +4,9 @@
 // a function starts the operations of a replica in one order, and those of other replicas independently of them.
 // TfdistWait is asynchronous: it blocks no thread of TensorFlow. It is not stateful, since TensorFlow would then order the
 // waits of all replicas; tfdist marks it as an operation that a function runs even if it does not use the result.
+#include <chrono>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <iterator>
 #include <map>
@@ -25,9 +27,11 @@ namespace tfdist {
 namespace {
 
 constexpr int kInt64 = 9;
-// Results that no TfdistWait has asked for, after a step that failed, are dropped when so many later ones have started,
-// unless they are kept for a later step.
+// Results that no TfdistWait has asked for, after a step that failed, are dropped when so many later operations have
+// started, unless they are kept for a later step, and when so long has passed: a running step may have more operations
+// whose TfdistWait has not been called yet.
 constexpr int64_t kForgotten = 4096;
+constexpr std::chrono::minutes kForgottenAfter{10};
 
 // What TensorFlow calls an asynchronous kernel with is the address of a std::function on its stack, which is gone when
 // the kernel returns: the function is copied.
@@ -55,6 +59,7 @@ struct Pending {
   TensorOwner in, out;
   bool keeps = false;
   bool is_complete = false;
+  std::chrono::steady_clock::time_point completed;
   Status status;
   TF_OpKernelContext* waiting = nullptr;
   Done done;
@@ -87,6 +92,7 @@ void Complete(const std::shared_ptr<Pending>& item, const Status& status) {
   {
     std::lock_guard<std::mutex> lock(mutex);
     item->is_complete = true;
+    item->completed = std::chrono::steady_clock::now();
     item->status = status;
     // Nobody may wait for a result, such as after a step that failed.
     item->in.reset();
@@ -141,7 +147,10 @@ std::string WhyRefused(const StartKernel& kernel, TF_Tensor* value, const Engine
     return "expected a peer from 0 to " + std::to_string(engine.size() - 1) + ", received " +
            std::to_string(kernel.peer);
   }
-  if (static_cast<Kind>(kernel.kind) != Kind::kAllGather) return "";
+  Kind kind = static_cast<Kind>(kernel.kind);
+  bool is_to_itself = (kind == Kind::kSend || kind == Kind::kReceive) && kernel.peer == engine.rank();
+  if (is_to_itself) return "expected another rank as the peer, received " + std::to_string(kernel.peer) + ", its own";
+  if (kind != Kind::kAllGather) return "";
   if (TF_NumDims(value) == 0) return "expected a value with a first dimension for all_gather, received a scalar";
   if (kernel.ranks == engine.size()) return "";
   return "expected all_gather of " + std::to_string(engine.size()) + " ranks, received ranks=" +
@@ -208,7 +217,10 @@ void StartOperation(const StartKernel* kernel, TF_OpKernelContext* context) {
     auto oldest = pending.begin();
     while (oldest != pending.end() && oldest->second->keeps) ++oldest;
     bool is_old = oldest != pending.end() && oldest->first < number - kForgotten;
-    if (is_old && oldest->second->is_complete) pending.erase(oldest);
+    if (is_old && oldest->second->is_complete &&
+        std::chrono::steady_clock::now() - oldest->second->completed > kForgottenAfter) {
+      pending.erase(oldest);
+    }
   }
   *static_cast<int64_t*>(TF_TensorData(handle.get())) = number;
   engine->Start(std::move(request));
@@ -221,6 +233,8 @@ void RunStart(void* opaque, TF_OpKernelContext* context) {
   } catch (const std::bad_alloc&) {
     FailKernel(context, static_cast<int>(Code::kResourceExhausted),
                "there is no memory for the result of a collective operation");
+  } catch (const std::exception& error) {
+    FailKernel(context, static_cast<int>(Code::kInternal), error.what());
   }
 }
 

@@ -1,5 +1,8 @@
 """The last replica fails in a step, while the others wait for it: python failing_replica.py fit|function.
 
+"interrupt" raises KeyboardInterrupt where the keys of a call have been taken for one replica of two. "graph" sums in a
+graph of TensorFlow 1.
+
 Prints the error of each worker, which lives on until a file says that the other worker has printed its own.
 """
 
@@ -39,6 +42,39 @@ def fit(strategy: tf.distribute.Strategy) -> None:
         print("AGAIN", model.evaluate(good, verbose=0) < before, flush=True)
 
 
+def interrupt(strategy: tf.distribute.Strategy) -> None:
+    operations = strategy._tfdist_stock_launchers[0]
+
+    class Interrupt(tf.keras.callbacks.Callback):
+        def on_train_batch_begin(self, batch: int, logs: object = None) -> None:
+            for group, keys in operations._collective_keys._instance_key_table.items():
+                operations._collective_keys.get_instance_key(group, next(iter(keys)))
+            raise KeyboardInterrupt
+
+    with strategy.scope():
+        model = tf.keras.Sequential([tf.keras.layers.Input((1,)), tf.keras.layers.Dense(1)])
+        model.compile("sgd", "mse")
+    x = np.ones([8, 1], np.float32)
+    try:
+        model.fit(x, x, verbose=0, callbacks=[Interrupt()])
+    except KeyboardInterrupt:
+        print("AFTER", np.isfinite(model.fit(x, x, verbose=0).history["loss"]).all(), flush=True)
+
+
+def graph(strategy: tf.distribute.Strategy) -> None:
+    def sums() -> list[tf.Tensor]:
+        return strategy.experimental_local_results(strategy.run(lambda: tfdist.collectives.all_reduce(tf.ones([]))))
+
+    step = tf.function(sums, autograph=False)
+    found = [[float(one) for one in step()]]
+    with tf.Graph().as_default(), strategy.scope():
+        totals = sums()
+        with tf.compat.v1.Session() as session:
+            found.append([float(one) for one in session.run(totals)])
+    found.append([float(one) for one in step()])
+    print("SUMS", found, flush=True)
+
+
 def function(strategy: tf.distribute.Strategy) -> None:
     @tf.function
     def step(number: tf.Tensor) -> tf.Tensor:
@@ -65,7 +101,7 @@ def main() -> None:
     strategy = tfdist.create_strategy(name, devices=2, all_reduce=options)
     for word in sys.argv[1:]:
         try:
-            {"fit": fit, "function": function}[word](strategy)
+            {"fit": fit, "function": function, "interrupt": interrupt, "graph": graph}[word](strategy)
         except tf.errors.OpError as error:
             print("FAILED", word, INDEX, type(error).__name__, " ".join(error.message.split()), flush=True)
     os._exit(1)

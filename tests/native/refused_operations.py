@@ -10,7 +10,7 @@ import tensorflow as tf
 from tests.native.done_callback_program import ALL_REDUCE, connected
 from tfdist.allreduce.native.library import operations
 
-ALL_GATHER, BROADCAST = 3, 4
+ALL_GATHER, BROADCAST, SEND, RECEIVE = 3, 4, 5, 6
 MEGABYTES = 800
 
 
@@ -30,6 +30,8 @@ def main() -> None:
     attempt("peer below", tf.ones([3]), communicator, token, kind=BROADCAST, peer=-1)
     attempt("peer above", tf.ones([3]), communicator, token, kind=BROADCAST, peer=2)
     attempt("kind", tf.ones([3]), communicator, token, kind=9)
+    attempt("send", tf.ones([3]), communicator, token, kind=SEND, peer=0)
+    attempt("receive", tf.ones([3]), communicator, token, kind=RECEIVE, peer=0)
     large = tf.ones([MEGABYTES * 250_000])
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + MEGABYTES * 500_000, resource.RLIM_INFINITY))

@@ -177,7 +177,7 @@ def test_connections_end_if_the_other_workers_do_not_say_whether_they_have_conne
         "_why_not": lambda _: "",
         "_task_names": lambda _: ["worker 0"],
         "_hosts": lambda _: ["127.0.0.1"],
-        "_listen_on": lambda _: "127.0.0.1",
+        "_listen_on": lambda *_: "127.0.0.1",
         "_connect": lambda *_, **__: [Connected()],
     }.items():
         monkeypatch.setattr(install_module, name, value)
@@ -185,6 +185,19 @@ def test_connections_end_if_the_other_workers_do_not_say_whether_they_have_conne
     with pytest.raises(TimeoutError, match="worker 1 does not answer"):
         install_module.install(SimpleNamespace(extended=extended), asked="native", timeout_seconds=10.0)
     assert len(closed) == 1
+
+
+@pytest.mark.parametrize(
+    ("hosts", "worker", "address"),
+    [
+        (["127.0.0.1", "127.0.1.1"], 1, "127.0.1.1"),
+        (["::1", "127.0.0.1"], 1, "127.0.0.1"),
+        (["127.0.0.1", "10.0.0.2"], 0, "0.0.0.0"),
+        (["127.0.0.1", "fd00::2"], 0, "::"),
+    ],
+)
+def test_a_worker_listens_where_the_others_look_for_it(hosts: list[str], worker: int, address: str) -> None:
+    assert install_module._listen_on(hosts, worker) == address
 
 
 def test_a_deadline_passes_while_other_operations_move_bytes_all_the_time() -> None:

@@ -34,6 +34,16 @@ def test_the_step_of_a_process_ends_with_the_error_of_its_replica(
         assert "AGAIN True" in ended.text
 
 
+@pytest.mark.parametrize(
+    ("word", "line"), [("interrupt", "AFTER True"), ("graph", "SUMS [[2.0, 2.0], [2.0, 2.0], [2.0, 2.0]]")]
+)
+def test_replicas_of_a_process_sum_after_an_interrupt_and_around_a_graph_of_tensorflow_1(
+    tmp_path: Path, with_native: dict[str, str], word: str, line: str
+) -> None:
+    ended = run([sys.executable, *WORDS, word], cwd=tmp_path, deadline_seconds=DEADLINE_SECONDS, env=with_native)
+    assert line in ended.text
+
+
 def test_a_worker_whose_replica_fails_ends_and_is_named_by_the_others(
     tmp_path: Path, with_native: dict[str, str]
 ) -> None:

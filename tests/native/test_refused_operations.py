@@ -20,6 +20,8 @@ def test_operations_with_wrong_arguments_or_without_memory_fail(tmp_path: Path, 
         "peer below: InvalidArgumentError: expected a peer from 0 to 1, received -1",
         "peer above: InvalidArgumentError: expected a peer from 0 to 1, received 2",
         "kind: InvalidArgumentError: expected a kind from 1 to 6, received 9",
+        "send: InvalidArgumentError: expected another rank as the peer, received 0, its own",
+        "receive: InvalidArgumentError: expected another rank as the peer, received 0, its own",
         "memory: ResourceExhaustedError: there is no memory for the result of a collective operation",
         "after: started",
     ):

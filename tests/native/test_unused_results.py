@@ -25,6 +25,14 @@ def test_a_function_waits_for_an_unused_barrier_and_keeps_no_unused_sums(
     assert max(grown) < 60 * 8 / 4
 
 
+def test_a_step_may_start_thousands_of_sums_before_it_asks_for_a_result(
+    tmp_path: Path, with_native: dict[str, str]
+) -> None:
+    command = [sys.executable, "-m", "tests.native.many_results"]
+    ended = run(command, cwd=tmp_path, deadline_seconds=120.0, env=with_native)
+    assert f"RIGHT {2 * 5000}" in ended.text
+
+
 def test_results_that_are_kept_for_a_later_step_are_freed_with_the_communicator(
     tmp_path: Path, with_native: dict[str, str]
 ) -> None:

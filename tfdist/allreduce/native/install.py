@@ -60,7 +60,8 @@ def install(strategy: tf.distribute.MultiWorkerMirroredStrategy, *, asked: str, 
     run_id = rendezvous.run_id(keep_seconds=2 * connect_seconds)
     if not why:
         try:
-            listeners = [Listener(_listen_on(strategy), shares_memory=True, run_id=run_id) for _ in range(replicas)]
+            address = _listen_on(_hosts(strategy), worker)
+            listeners = [Listener(address, shares_memory=True, run_id=run_id) for _ in range(replicas)]
         except _FAILURES as error:
             why = str(error)
     ports = [[listener.port, listener.machine, listener.local] for listener in listeners]
@@ -139,8 +140,8 @@ def install_within_process(strategy: tf.distribute.Strategy) -> str:
 def renew_within_process(strategy: tf.distribute.Strategy) -> None:
     """Gives the replicas of one process new connections, if they have the transport.
 
-    After a step that failed, collectives that some replicas have started are never complete, and those of the next step
-    would come after them.
+    After a step that failed or was interrupted, collectives that some replicas have started are never complete, and
+    those of the next step would come after them.
 
     Args:
         strategy: any strategy, none of whose steps is running.
@@ -148,6 +149,10 @@ def renew_within_process(strategy: tf.distribute.Strategy) -> None:
     communicators = getattr(strategy, "_tfdist_communicators", ())
     if not communicators or strategy.num_replicas_in_sync > len(communicators):
         return
+    operations, _ = strategy._tfdist_stock_launchers
+    # An interrupt may come after the keys of a call have been taken for some replicas only.
+    for keys in operations._collective_keys._instance_key_table.values():
+        keys.update(dict.fromkeys(keys, max(keys.values(), default=0)))
     for communicator, other in zip(communicators, _connect_within_process(len(communicators)), strict=True):
         communicator.take(other)
 
@@ -205,10 +210,11 @@ def _hosts(strategy: tf.distribute.Strategy) -> list[str]:
     return [address.rpartition(":")[0].strip("[]") for _, _, address in _tasks(strategy)]
 
 
-def _listen_on(strategy: tf.distribute.Strategy) -> str:
-    numeric = [_numeric(host) for host in _hosts(strategy)]
+def _listen_on(hosts: Sequence[str], worker: int) -> str:
+    """Returns where a worker listens: on all interfaces, or on its loopback address if all workers have one."""
+    numeric = [_numeric(host) for host in hosts]
     if all(host.startswith("127.") or host == "::1" for host in numeric):
-        return numeric[0]
+        return numeric[worker]
     return "::" if any(":" in host for host in numeric) else "0.0.0.0"
 
 

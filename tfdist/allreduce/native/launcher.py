@@ -37,7 +37,7 @@ class NativeLauncher(CollectiveReplicaLauncher):
     def all_reduce(self, input_tensor: Any, control_input: Any = None, options: Any = None) -> tf.Tensor:
         """Returns the sum of the tensors of all replicas."""
         value = tf.convert_to_tensor(input_tensor)
-        if not _takes(value):
+        if not self._takes(value):
             return super().all_reduce(input_tensor, control_input, options)
         with tf.device(self._device), self._control_input(control_input):
             total = self._run(value, _ALL_REDUCE, options)
@@ -47,7 +47,7 @@ class NativeLauncher(CollectiveReplicaLauncher):
     def _all_gather(self, input_tensor: Any, options: Any) -> tf.Tensor:
         """Returns the tensors of all replicas, concatenated along the first axis; they have the same shape."""
         value = tf.convert_to_tensor(input_tensor)
-        if not _takes(value) or value.shape.rank == 0:
+        if not self._takes(value) or value.shape.rank == 0:
             return super()._all_gather(input_tensor, options)
         with tf.device(self._device):
             gathered = self._run(value, _ALL_GATHER, options)
@@ -62,7 +62,7 @@ class NativeLauncher(CollectiveReplicaLauncher):
         TensorFlow gathers in a tf.cond of the replica, where a replica waits for another one that has failed.
         """
         values, indices = input_slices.values, input_slices.indices
-        if not (_takes(values) and _takes(indices)):
+        if not (self._takes(values) and self._takes(indices)):
             return super().all_reduce_indexed_slices(input_slices, options)
         with tf.device(self._device):
             rows = self._all_gather(tf.shape(indices), options)
@@ -135,7 +135,7 @@ class NativeLauncher(CollectiveReplicaLauncher):
         Raises:
             ValueError: if the native transport cannot send the tensor.
         """
-        _check_taken(value)
+        self._check_taken(value)
         like = value if like is None else like
         key = self._next_instance_key()
         with tf.device(self._device):
@@ -158,7 +158,7 @@ class NativeLauncher(CollectiveReplicaLauncher):
         return self._wait(self._start(value, self._next_instance_key(), kind, timeout), value.dtype)
 
     def _start_in_background(self, value: tf.Tensor, kind: int) -> Any:
-        _check_taken(value)
+        self._check_taken(value)
         with tf.device(self._device):
             key = self._next_instance_key()
             return self._start(value, key, kind, self._options.timeout_seconds, keeps=1).operation
@@ -189,6 +189,18 @@ class NativeLauncher(CollectiveReplicaLauncher):
                 automatic.run_independently(total.op)
         return total
 
+    def _takes(self, value: tf.Tensor) -> bool:
+        # XLA compiles TensorFlow's collectives, and not these operations. In a graph of TensorFlow 1 there is no token.
+        is_compiled = GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph())
+        return value.dtype.name in DTYPES and not is_compiled and self._get_ordering_token() is not None
+
+    def _check_taken(self, value: tf.Tensor) -> None:
+        if not self._takes(value):
+            raise ValueError(
+                "expected numbers, outside of functions that XLA compiles, to be sent to other replicas, received the "
+                f"dtype {value.dtype.name}; leave jit_compile=True out."
+            )
+
     def _group(self) -> Any:
         # The launchers of a strategy share both.
         return self._collective_keys, self._group_key
@@ -205,16 +217,3 @@ class _Started:
 
     operation: tf.Tensor
     number: int = 0
-
-
-def _takes(value: tf.Tensor) -> bool:
-    # XLA compiles TensorFlow's collectives, and not these operations.
-    return value.dtype.name in DTYPES and not GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph())
-
-
-def _check_taken(value: tf.Tensor) -> None:
-    if not _takes(value):
-        raise ValueError(
-            "expected numbers, outside of functions that XLA compiles, to be sent to other replicas, received the "
-            f"dtype {value.dtype.name}; leave jit_compile=True out."
-        )

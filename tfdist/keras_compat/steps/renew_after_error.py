@@ -1,6 +1,6 @@
 """Lets `fit`, `evaluate` and `predict` be called again after a step that failed in one process of the native transport.
 
-A notebook goes on after an error, such as an index that an embedding does not have.
+A notebook goes on after an error, such as an index that an embedding does not have, and after its stop button.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ def call_after_errors(renew: Callable[[Any], None]) -> None:
     """Patches the models of the Keras in use, once.
 
     Args:
-        renew: called with the strategy of a model after TensorFlow has ended one of its steps with an error.
+        renew: called with the strategy of a model after TensorFlow has ended one of its steps with an error, and
+            after an interrupt.
     """
     trainer = trainer_class()
     if trainer in _patched:
@@ -36,7 +37,7 @@ def _renewing(stock: Callable, renew: Callable[[Any], None]) -> Callable:
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
         try:
             return stock(self, *args, **kwargs)
-        except tf.errors.OpError:
+        except (tf.errors.OpError, KeyboardInterrupt):
             renew(self.distribute_strategy)
             raise
 

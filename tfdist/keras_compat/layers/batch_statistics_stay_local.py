@@ -65,13 +65,15 @@ def _apply() -> None:
             return stock_add_weight(self, *args, **kwargs)
 
     BatchNormalization.add_weight = add_weight
-    BatchNormalization._moments = _unchanged_without_rows(BatchNormalization._moments)
+    BatchNormalization._moments = _moments_of_replicas(BatchNormalization._moments)
     for name in ("make_test_function", "make_predict_function"):
         setattr(TensorFlowTrainer, name, averaging_first(getattr(TensorFlowTrainer, name), _average))
 
 
-def _unchanged_without_rows(stock: Callable) -> Callable:
+def _moments_of_replicas(stock: Callable) -> Callable:
     def moments(self: Any, inputs: Any, mask: Any) -> tuple[Any, Any]:
+        if self.synchronized and mask is not None and on_several_replicas():
+            return _masked_moments(inputs, mask, self._reduction_axes)
         mean, variance = stock(self, inputs, mask)
         if self.synchronized or not on_several_replicas():
             return mean, variance
@@ -82,6 +84,26 @@ def _unchanged_without_rows(stock: Callable) -> Callable:
         )
 
     return moments
+
+
+def _masked_moments(inputs: tf.Tensor, mask: tf.Tensor, axes: list[int]) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns mean and variance of the entries of all replicas that are not masked, as Keras does on one device.
+
+    Keras synchronizes the moments of data without a mask only.
+    """
+    context, epsilon = tf.distribute.get_replica_context(), tf.keras.config.epsilon()
+    is_valid = tf.broadcast_to(tf.cast(mask, tf.bool)[..., tf.newaxis], tf.shape(inputs))
+    total, count = context.all_reduce(
+        "SUM",
+        [
+            tf.reduce_sum(tf.where(is_valid, inputs, 0), axes, keepdims=True),
+            tf.reduce_sum(tf.cast(is_valid, inputs.dtype), axes, keepdims=True),
+        ],
+    )
+    mean = total / (count + epsilon)
+    squares = tf.reduce_sum(tf.square(tf.where(is_valid, inputs - mean, 0)), axes, keepdims=True)
+    variance = context.all_reduce("SUM", squares) / (count + epsilon)
+    return tf.squeeze(mean), tf.squeeze(variance)
 
 
 def on_read(next_creator: Callable, **kwargs: Any) -> Any:

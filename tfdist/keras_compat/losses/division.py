@@ -52,13 +52,15 @@ def is_part(value: Any, batch: GlobalBatch) -> bool:
     """
     parts = {id(part) for part in batch.parts}
 
+    def power(operation: tf.Operation) -> int:
+        # Otherwise the program divides by calls that are noticed, and 0.5 is a factor of its own.
+        return _power_of_replicas(operation) if batch.rule.may_divide_by_replicas else 0
+
     def terms(tensor: tf.Tensor) -> Sequence[tf.Tensor]:
-        is_sum = id(tensor) not in parts and tensor.op.type in _LINEAR and _power_of_replicas(tensor.op) == 0
+        is_sum = id(tensor) not in parts and tensor.op.type in _LINEAR and power(tensor.op) == 0
         return tensor.op.inputs if is_sum else ()
 
-    return any(
-        id(one) in parts or (hasattr(one, "graph") and _power_of_replicas(one.op) < 0) for one in reached(value, terms)
-    )
+    return any(id(one) in parts or (hasattr(one, "graph") and power(one.op) < 0) for one in reached(value, terms))
 
 
 def _power_of_replicas(operation: tf.Operation) -> int:
@@ -121,11 +123,12 @@ def _with_global_batch_size(stock: Callable) -> Callable:
 def _noted_read(stock: Callable) -> Callable:
     def num_replicas_in_sync(self: Any) -> int:
         replicas = stock(self)
-        if current_batch() is not None:
-            reader = sys._getframe(1)
-            # Packages read the number of replicas for reasons of their own.
-            if not is_installed_code(reader.f_code.co_filename):
-                note_division(f"num_replicas_in_sync is read in {reader.f_code.co_name}, line {reader.f_lineno}")
+        reader = sys._getframe(1)
+        # Packages read the number of replicas for reasons of their own.
+        batch = current_batch()
+        if batch is not None and not is_installed_code(reader.f_code.co_filename):
+            batch.rule.may_divide_by_replicas = True
+            note_division(f"num_replicas_in_sync is read in {reader.f_code.co_name}, line {reader.f_lineno}")
         return replicas
 
     return num_replicas_in_sync

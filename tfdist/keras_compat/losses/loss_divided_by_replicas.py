@@ -24,6 +24,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfdist.keras_compat.losses.division import is_part, watch_divisions
+from tfdist.keras_compat.losses.first_axis import depends_on_batch
 from tfdist.keras_compat.losses.global_batch import (
     GlobalBatch,
     current_batch,
@@ -33,6 +34,7 @@ from tfdist.keras_compat.losses.global_batch import (
     temporarily,
 )
 from tfdist.keras_compat.losses.gradients_across_replicas import weight_gradients_across_replicas
+from tfdist.keras_compat.losses.means_over_rows import is_mean_over_rows
 from tfdist.keras_compat.losses.rule import rule_for
 from tfdist.keras_compat.losses.sums_over_rows import part_of_sum
 from tfdist.keras_compat.mend import Mend
@@ -90,14 +92,17 @@ def _reduce(module: Any) -> Callable:
     ) -> Any:
         def call() -> Any:
             loss = stock(values, sample_weight=sample_weight, mask=mask, reduction=reduction, dtype=dtype)
-            if batch is not None and reduction != "sum":
+            if batch is not None and not sums:
+                # Keras does not reduce a vector that is known to have no entries.
+                loss = tf.reduce_sum(loss) if reduction not in (None, "none") and loss.shape == [0] else loss
                 batch.means.append(loss)
             return loss
 
         batch = current_batch()
+        sums = reduction == "sum" and (batch is None or _are_of_rows(values, batch))
         if batch is None:
             return call()
-        if reduction == "sum":
+        if sums:
             return global_sum(call(), batch)
         exact = tf.float64 if tf.as_dtype(dtype or values.dtype) == tf.float64 else tf.float32
         added = 0.0
@@ -112,6 +117,16 @@ def _reduce(module: Any) -> Callable:
             return call()
 
     return reduce_weighted_values
+
+
+def _are_of_rows(values: Any, batch: GlobalBatch) -> bool:
+    """Returns whether values that are added up come from rows, so that the replicas' sums are added up, too.
+
+    A scalar may be the mean over the rows, and values that are computed from weights alone are those of every replica.
+    """
+    if values.shape.rank == 0:
+        return not is_mean_over_rows(values, batch)
+    return not hasattr(values, "graph") or depends_on_batch(values)
 
 
 def global_sum(value: tf.Tensor, batch: GlobalBatch) -> tf.Tensor:

@@ -45,6 +45,8 @@ class StepRule:
         name: "replica_mean" or "global_sum".
         divided_sums: which of the step's losses that are sums the program divides by the rows of the replica, by their
             order.
+        may_divide_by_replicas: whether the program may divide by a number of replicas that it has read: it has read the
+            number in the step, or the user asked for "global_sum".
         averaged: variables whose values on the replicas are averaged at the end of the step, by their id.
     """
 
@@ -53,6 +55,7 @@ class StepRule:
         self._asked, self._program = asked, program
         self._used = self._changed_after_use = False
         self.divided_sums: frozenset[int] = frozenset()
+        self.may_divide_by_replicas = asked == "global_sum"
         self.averaged: dict[int, tf.Variable] = {}
 
     def use(self) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfdist.keras_compat.losses.rule import StepRule
+from tfdist.keras_compat.steps.batch_of_replicas import spec_of_batch
 
 
 class TracedByRule:
@@ -52,7 +53,7 @@ class TracedByRule:
     def _trace(self, data: Any) -> Any:
         traced = tf.function(self._function, reduce_retracing=True)
         try:
-            traced.get_concrete_function(data)
+            traced.get_concrete_function(spec_of_batch(data))
         except Exception as error:
             _explain(error)
             raise

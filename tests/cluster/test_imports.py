@@ -38,5 +38,5 @@ def test_every_public_name_has_an_example(name):
     assert ">>> " in getattr(tfdist.cluster, name).__doc__
 
 
-def test_only_the_cluster_its_tasks_and_errors_are_public():
-    assert tfdist.cluster.__all__ == ["ClusterConfig", "PeerTimeoutError", "PortInUseError", "Task"]
+def test_only_the_cluster_its_tasks_progress_and_errors_are_public():
+    assert tfdist.cluster.__all__ == ["ClusterConfig", "PeerTimeoutError", "PortInUseError", "ProgressFile", "Task"]

@@ -89,8 +89,8 @@ def _moments_of_replicas(stock: Callable) -> Callable:
 def _masked_moments(inputs: tf.Tensor, mask: tf.Tensor, axes: list[int]) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns mean and variance of the entries of all replicas that are not masked, as Keras does on one device.
 
-    Keras synchronizes the moments of data without a mask only. It adds epsilon to the divisors, unlike global_moments of
-    tfdist.layers, so that these moments would differ from those of one device by more than rounding.
+    Keras synchronizes the moments of data without a mask only. It adds epsilon to the divisors. The global_moments of
+    tfdist.layers do not, and differ from those of one device by more than rounding.
     """
     context, epsilon = tf.distribute.get_replica_context(), tf.keras.config.epsilon()
     is_valid = tf.broadcast_to(tf.cast(mask, tf.bool)[..., tf.newaxis], tf.shape(inputs))

@@ -102,3 +102,14 @@ def test_the_exit_code_of_a_command_is_passed_on():
     assert ended.value.code == 5
     with pytest.raises(KeyError):
         exit_code_of(lambda: {}["x"])
+
+
+@pytest.mark.parametrize("arguments", ["launch -- true", "render slurm -- python train.py", "--help"])
+def test_a_command_whose_output_is_closed_works(arguments, tmp_path):
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = f"{sys.executable} -m tfdist {arguments} >&-"
+    done = subprocess.run(
+        ["sh", "-c", command], cwd=tmp_path, env=environment, stderr=subprocess.PIPE, timeout=60, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr

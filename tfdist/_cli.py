@@ -92,6 +92,10 @@ def exit_code_of(command: Callable[[], int | None]) -> int:
         done
         0
     """
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            # The caller has closed it, as `>&-` does.
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w"))
     try:
         try:
             code = int(command() or 0)

@@ -29,7 +29,7 @@ def no_launch(monkeypatch):
 def wait_as(monkeypatch, background):
     """Starts wait_for_peers in a thread, as a task of the given incarnation; None is a task without a launcher."""
     incarnation = threading.local()
-    monkeypatch.setattr(peer_startup, "own_incarnation", lambda: incarnation.value)
+    monkeypatch.setattr(peer_startup, "own_incarnation", lambda source: incarnation.value)
 
     def start(ports, index, own, *, timeout_seconds=DEADLINE):
         lines = []

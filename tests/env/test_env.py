@@ -12,9 +12,9 @@ import pytest
 
 from tests.processes import ROOT, VARIABLES
 from tfdist._tensorflow import MISSING
-from tfdist.env.gather import gather, warnings
+from tfdist.env.gather import _cluster, gather, warnings
 from tfdist.env.printing import as_text, lines_of, why_this_keras
-from tfdist.env.variables import HIDDEN, shown
+from tfdist.env.variables import HIDDEN, Recorded, shown
 from tfdist.keras_compat import keras_in_use
 from tfdist.keras_compat.registry import MENDS
 
@@ -119,3 +119,11 @@ def test_the_variables_that_describe_the_cluster_are_shown(monkeypatch: pytest.M
 def test_the_reason_for_the_keras_in_use_is_given() -> None:
     assert why_this_keras("tf_keras", {"TF_USE_LEGACY_KERAS": "true"}) == "TF_USE_LEGACY_KERAS=true"
     assert why_this_keras("keras2", {}).endswith("the package keras is Keras 2")
+
+
+def test_ranks_that_do_not_come_are_a_warning_within_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_RANK": "0", "OMPI_UNIVERSE_SIZE": "2"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("TFDIST_COORDINATOR", "localhost:12345")
+    found = _cluster(Recorded(os.environ), 0.5)
+    assert "rank 1" in found["error"]

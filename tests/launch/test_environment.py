@@ -95,3 +95,11 @@ def test_a_task_learns_its_launch_its_attempt_and_where_to_record_its_steps() ->
     env = task_env(WORKERS[0], spec, attempt=2, progress_file=Path("/logs/p"), **arguments)
     assert launched(env) == Launched(launch_id="id", attempt=2, progress_file=Path("/logs/p"))
     assert launched(task_env(WORKERS[0], spec, **arguments)) == Launched(launch_id="id", attempt=0)
+
+
+def test_a_choice_of_environment_that_is_inherited_does_not_hide_the_cluster_from_the_tasks() -> None:
+    arguments = {"ports": {task: 1000 + task.index for task in WORKERS}, "share": 1, "launch_id": "id"}
+    env = task_env(WORKERS[1], LaunchSpec(command=("x",), workers=2), base={"TFDIST_ENVIRONMENT": "none"}, **arguments)
+    assert ClusterConfig.detect(env).num_workers == 2
+    asked_for = LaunchSpec(command=("x",), workers=2, env={"TFDIST_ENVIRONMENT": "none"})
+    assert ClusterConfig.detect(task_env(WORKERS[1], asked_for, base={}, **arguments)).num_workers == 1

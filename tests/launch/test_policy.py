@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from tfdist.cluster import Task
-from tfdist.launch.policy import CAUSE_SECONDS, cause, first_failure, unneeded_tasks
+from tfdist.launch.policy import CAUSE_SECONDS, cause, first_failure, recorders, unneeded_tasks
 from tfdist.launch.result import TaskExit
 
 CHIEF, W0, W1, PS, EVALUATOR = (
@@ -73,3 +73,10 @@ def test_an_exception_shortly_before_the_first_failure_is_its_cause(
     code: int, tracebacks: dict[Task, float], task: Task | None
 ) -> None:
     assert cause(ended(W0, 10.0, code), tracebacks) == task
+
+
+def test_how_far_the_training_was_is_told_by_the_tasks_that_record_steps() -> None:
+    assert recorders(W1, [W0, W1]) == [W1]
+    assert recorders(EVALUATOR, [W0, W1, EVALUATOR]) == [W0, W1]
+    assert recorders(PS, [CHIEF, W0, W1, PS]) == [CHIEF]
+    assert recorders(W0, [CHIEF, W0, W1]) == [W0]

@@ -316,13 +316,6 @@ if attempt == 0:
     assert launcher.run(*arguments, program=program).code == 0
 
 
-def test_the_timeout_is_that_of_all_attempts_together(launcher: Launcher) -> None:
-    program = RECORDS + "progress.record(attempt)\ntime.sleep(0.2)\nsys.exit(3)"
-    done = launcher.run("--max-restarts", "1000", "--timeout-seconds", "1.5", program=program)
-    assert done.code == 124
-    assert "the timeout of 1.5 s has passed" in done.err
-
-
 def test_logs_of_restarts_of_an_earlier_run_are_removed(launcher: Launcher) -> None:
     logs = launcher.place / "logs"
     logs.mkdir()

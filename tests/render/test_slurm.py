@@ -110,9 +110,15 @@ def test_srun_gets_the_command_as_it_is_written(tmp_path: Path) -> None:
 
 @given(st.lists(st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"])), min_size=1, max_size=4))
 def test_any_command_is_passed_on(words: list[str]) -> None:
-    (line,) = re.findall(r"^srun [^\n]*--distribution=block (.*?)\ncode=\$\?$", script("x", *words), re.M | re.S)
+    (line,) = re.findall(r"^srun [^\n]*--distribution=block (.*?) \|\| code=\$\?$", script("x", *words), re.M | re.S)
     done = subprocess.run(["bash", "-c", f"printf '%s\\0' {line}"], capture_output=True, timeout=60, check=True)
     assert done.stdout.decode().split("\0")[:-1] == ["x", *words]
+
+
+def test_the_job_is_queued_again_if_the_setup_ends_the_script_on_errors(tmp_path: Path) -> None:
+    ended, calls = ran(script(options={"setup": ["set -euo pipefail"]}), tmp_path, code=75)
+    assert ended == 75
+    assert calls[1][:3] == ["scontrol", "requeue", "17"]
 
 
 @pytest.mark.parametrize(

@@ -105,3 +105,9 @@ def test_what_vertex_does_not_allow_is_refused(fields: dict[str, Any], options: 
     with pytest.raises(ValueError, match=message) as raised:
         configuration(options=options, **fields)
     assert "\n" not in str(raised.value)
+
+
+def test_references_to_variables_reach_the_program_as_they_are() -> None:
+    document = configuration(command=("sh", "-c", "echo $(HOME)"), env={"A": "$(PATH)"})
+    spec = document["workerPoolSpecs"][0]["containerSpec"]
+    assert (spec["command"][2], spec["env"]) == ("echo $$(HOME)", [{"name": "A", "value": "$$(PATH)"}])

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import re
 import sys
 
@@ -9,6 +10,7 @@ import tensorflow as tf
 
 from tfdist import AllReduceOptions, create_strategy
 from tfdist.cluster import ClusterConfig
+from tfdist.cluster.others import other_workers
 from tfdist.strategies import STRATEGY_NAMES
 
 RING = AllReduceOptions(algorithm="ring")
@@ -168,3 +170,18 @@ def test_prepare_keras_is_called_for_every_strategy(name, monkeypatch):
     monkeypatch.setattr(module, "prepare_keras", lambda strategy, kind: seen.append((strategy, kind)) or strategy)
     strategy = create_strategy(name)
     assert seen == [(strategy, name)]
+
+
+@pytest.mark.parametrize("name", ["one_device", "mirrored", "central_storage"])
+def test_a_strategy_by_name_that_leaves_the_other_workers_out_says_so(name, monkeypatch, caplog):
+    cluster = {"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 1}}
+    monkeypatch.setenv("TF_CONFIG", json.dumps(cluster))
+    create_strategy(name)
+    assert (
+        f"the strategy {name} does not train with the other workers, received a cluster of 2 (TF_CONFIG)" in caplog.text
+    )
+    caplog.clear()
+    monkeypatch.setenv("TF_CONFIG", json.dumps({**cluster, "task": {"type": "evaluator", "index": 0}}))
+    create_strategy(name)
+    assert "other workers" not in caplog.text
+    assert other_workers({"TF_CONFIG": "no JSON"}) == (0, "")

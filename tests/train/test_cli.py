@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+import signal
 import subprocess
 import sys
 
@@ -9,7 +10,7 @@ from absl import flags
 
 from tfdist.cluster.exit_codes import RESTART_CODE
 from tfdist.flags import define_flags
-from tfdist.train import cli, program
+from tfdist.train import before_training, cli, program
 
 TFRECORD = ["--data=tfrecord", "--train_files=t", "--eval_files=e", "--image_shape=8,8,1", "--num_classes=3"]
 
@@ -240,3 +241,25 @@ class TestErrorsOfTheProgram:
         message = "tfdist train: expected 'no_such_layer' of exclude_from_weight_decay to match the path of a variable"
         assert message in ended.stderr
         assert "Traceback" not in ended.stderr
+
+
+@pytest.mark.parametrize(("end", "code"), [("", RESTART_CODE), ("before_training.end()", -signal.SIGTERM)])
+def test_sigterm_while_tensorflow_is_imported_asks_for_a_restart(end, code):
+    program = f"""
+import os, signal
+from tfdist.train import before_training
+before_training.leave_on_sigterm()
+{end}
+os.kill(os.getpid(), signal.SIGTERM)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert done.returncode == code
+    assert ("received SIGTERM before the training has begun; exit code 75" in done.stderr) == (code == RESTART_CODE)
+
+
+def test_sigterm_has_its_default_action_after_the_program(ran, monkeypatch):
+    seen = []
+    monkeypatch.setattr(program, "run", lambda values, *, started: seen.append(signal.getsignal(signal.SIGTERM)) or 0)
+    assert cli.main([]) == 0
+    assert seen[0] is before_training._leave
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL

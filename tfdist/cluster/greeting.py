@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
 import re
 import socket
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from tfdist.cluster import environments
 from tfdist.cluster.launched import launched
 
 PREFIX = b"tfdist "
@@ -66,15 +68,18 @@ class Greeting(NamedTuple):
         )
 
 
-def own_incarnation() -> str | None:
-    """Returns the incarnation of this process as one word for a greeting; None if `tfdist launch` did not start it.
+def own_incarnation(source: str = "") -> str | None:
+    """Returns the incarnation of this process as one word for a greeting; None if no launcher tells one.
+
+    Args:
+        source: what describes the cluster, see ClusterConfig.
 
     Raises:
         ValueError: if TFDIST_ATTEMPT is not a whole number.
     """
     launch = launched()
     if launch is None:
-        return None
+        return environments.incarnation(source, os.environ)
     # A launch id that someone has chosen may contain any character.
     known = _WORD.fullmatch(launch.launch_id)
     name = launch.launch_id if known else hashlib.sha256(launch.launch_id.encode()).hexdigest()

@@ -92,7 +92,7 @@ def wait_for_peers(
     _check_seconds("report_every_seconds", report_every_seconds)
     awaited = tuple(dict.fromkeys(config.peers() if peers is None else peers))
     write_line = get_logger().info if log is None else log
-    incarnation = own_incarnation()
+    incarnation = own_incarnation(config.source)
     start = time.monotonic()
     with contextlib.ExitStack() as stack:
         selector = stack.enter_context(selectors.DefaultSelector())

@@ -82,7 +82,7 @@ class Examination:
         self._sources = sources or Sources()
         self._times = Times.of(timeout_seconds, start=time.monotonic())
         self._others = other_tasks(config)
-        self._identity = own_identity(config.task_name)
+        self._identity = own_identity(config.task_name, source=config.source)
         self._port = port.gather(config)
         self._reporter = reporter_of(config)
         # The process that has no port because of its index is not the chief, whatever the index is.

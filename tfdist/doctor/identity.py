@@ -67,11 +67,12 @@ class Rival:
     process: int
 
 
-def own_identity(task: str) -> Identity:
+def own_identity(task: str, *, source: str = "") -> Identity:
     """Returns the identity of this process.
 
     Args:
         task: name of its task.
+        source: what describes the cluster, see ClusterConfig.
     """
     host = socket.gethostname()
     try:
@@ -84,7 +85,7 @@ def own_identity(task: str) -> Identity:
         host=host,
         process=os.getpid(),
         machine=machine,
-        incarnation=own_incarnation(),
+        incarnation=own_incarnation(source),
     )
 
 

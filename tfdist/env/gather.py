@@ -34,7 +34,7 @@ def gather(*, timeout_seconds: float) -> dict[str, Any]:
     """
     flavours = installed(TENSORFLOWS)
     variables = Recorded(os.environ)
-    cluster = _cluster(variables)
+    cluster = _cluster(variables, timeout_seconds)
     tensorflow = _of_tensorflow(timeout_seconds) if is_installed() else {"error": MISSING}
     return {
         "versions": {
@@ -114,10 +114,10 @@ def _processor() -> str:
     return f"{named[0] if named else platform.machine()}{' with ' if vectors else ''}{', '.join(vectors)}"
 
 
-def _cluster(variables: Recorded) -> Section:
+def _cluster(variables: Recorded, timeout_seconds: float) -> Section:
     try:
-        config = ClusterConfig.detect(variables)
-    except ValueError as error:
+        config = ClusterConfig.detect(variables, timeout_seconds=timeout_seconds)
+    except (ValueError, OSError) as error:
         return {"error": str(error)}
     return {
         "described by": config.source or "nothing: a single process",

@@ -83,5 +83,12 @@ def define(fv: flags.FlagValues) -> None:
     flags.DEFINE_boolean(
         "sync_batch_norm", False, "Whether batch normalization uses the statistics of the global batch.", flag_values=fv
     )
-    flags.DEFINE_integer("seed", 0, "Seed of the weights and of the order of the data.", flag_values=fv)
+    flags.DEFINE_integer(
+        "seed",
+        0,
+        "Seed of the weights and of the order of the data.",
+        lower_bound=0,
+        upper_bound=2**32 - 1,
+        flag_values=fv,
+    )
     flags.DEFINE_string("model_dir", "tfdist-model", "Folder for logs, checkpoint and model.", flag_values=fv)

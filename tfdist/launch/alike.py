@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import bisect
+import collections
 import re
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
@@ -47,6 +49,7 @@ def joint_name(names: Iterable[str]) -> str:
 
 @dataclass
 class _Held:
+    number: int
     line: str
     until: float
     names: list[str] = field(default_factory=list)
@@ -75,7 +78,11 @@ class AlikeLines:
     def __init__(self, tasks: Collection[str], *, seconds: float = HOLD_SECONDS) -> None:
         self._tasks = set(tasks)
         self._seconds = seconds
-        self._held: list[_Held] = []
+        self._held: collections.deque[_Held] = collections.deque()
+        # The held lines of each text, and the last line of each task: a task may write thousands of lines a second.
+        self._of_text: dict[str, list[_Held]] = {}
+        self._last: dict[str, int] = {}
+        self._count = 0
 
     @property
     def due(self) -> float | None:
@@ -93,12 +100,19 @@ class AlikeLines:
         is_alike = is_log_line(line)
         if is_alike:
             # Only lines after the task's last one: its own lines keep their order.
-            mine = [number for number, held in enumerate(self._held) if name in held.names]
-            for held in self._held[mine[-1] + 1 if mine else 0 :]:
-                if held.line == line:
-                    held.names.append(name)
-                    return
-        self._held.append(_Held(line, now + self._seconds if is_alike and self._tasks - {name} else now, [name]))
+            same = self._of_text.get(line, [])
+            later = bisect.bisect_right(same, self._last.get(name, 0), key=lambda held: held.number)
+            if later < len(same):
+                same[later].names.append(name)
+                self._last[name] = same[later].number
+                return
+        self._count += 1
+        until = now + self._seconds if is_alike and self._tasks - {name} else now
+        held = _Held(self._count, line, until, [name])
+        self._held.append(held)
+        self._last[name] = held.number
+        if is_alike:
+            self._of_text.setdefault(line, []).append(held)
 
     def leave(self, name: str) -> None:
         """Notes that a task writes no further lines."""
@@ -112,6 +126,11 @@ class AlikeLines:
         """
         taken = []
         while self._held and (self._held[0].until <= now or self._tasks <= set(self._held[0].names)):
-            first = self._held.pop(0)
+            first = self._held.popleft()
             taken.append((first.names, first.line))
+            same = self._of_text.get(first.line)
+            if same:
+                same.pop(0)
+                if not same:
+                    del self._of_text[first.line]
         return taken

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from tfdist.cluster import Task
 from tfdist.cluster.address import join_address
+from tfdist.cluster.environments import FORCED
 from tfdist.cluster.launched import ATTEMPT, LAUNCH_ID, LIVE, PROGRESS_FILE
 from tfdist.cluster.tf_config import Fields, render
 from tfdist.launch.adoption import adopting_variables
@@ -136,7 +137,9 @@ def task_env(
         progress_file: where the task records its steps; None is nowhere.
         is_live: whether the launcher shows the progress bar of the chief while it changes.
     """
-    variables = {**thread_env(task, spec.tasks, share=share), **base, "PYTHONUNBUFFERED": "1", **spec.env}
+    # A variable of the launcher's own environment, such as "none", must not hide TF_CONFIG from the tasks.
+    inherited = {name: value for name, value in base.items() if name != FORCED}
+    variables = {**thread_env(task, spec.tasks, share=share), **inherited, "PYTHONUNBUFFERED": "1", **spec.env}
     return {
         **variables,
         **(adopting_variables(variables) if spec.adopt else {}),

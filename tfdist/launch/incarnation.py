@@ -9,9 +9,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from tfdist.cluster import Task
 from tfdist.cluster.exit_codes import RESTART_CODE
-from tfdist.cluster.progress import read_progress
 from tfdist.launch import policy, report
-from tfdist.launch.log_files import progress_name
+from tfdist.launch.log_files import newest_step
 from tfdist.launch.process import TaskProcess
 from tfdist.launch.restarts import Failure
 from tfdist.launch.result import TaskExit
@@ -185,18 +184,17 @@ class Incarnation:
         cause = policy.cause(first, self._tracebacks(handled=False))
         task = cause or first.task
         # A task that has ended, or that has raised an exception, records no more steps.
-        progress = read_progress(self._run.log_dir / progress_name(task))
         return Failure(
             task=task,
             how="an exception" if cause else first.how,
             code=1 if cause else first.code,
             at=first.seconds,
             ran_seconds=first.seconds - (self._processes[task].started_at - self._run.start),
-            step=None if progress is None else progress.step,
+            step=newest_step(self._run.log_dir, policy.recorders(task, self._tasks)),
         )
 
     def _made_step(self) -> bool:
-        return any(read_progress(self._run.log_dir / progress_name(task)) for task in self._tasks)
+        return newest_step(self._run.log_dir, self._tasks) is not None
 
     def _end_unneeded_tasks(self, now: float) -> None:
         for task in policy.unneeded_tasks(self._tasks, self._exits):

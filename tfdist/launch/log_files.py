@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import re
 import time
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from tfdist.cluster import Task
+from tfdist.cluster.progress import read_progress
 
+_MOST_ALIKE = 1000
 _OF_A_RESTART = re.compile(r"(chief|worker|ps|evaluator)-\d+\.attempt-\d+\.log")
 
 
@@ -37,22 +41,41 @@ def progress_name(task: Task) -> str:
     return f"{task.job}-{task.index}.progress"
 
 
-def default_log_dir() -> Path:
-    """Returns a directory in `tfdist-logs` that is named after the time and this process.
+def newest_step(log_dir: Path, tasks: Iterable[Task]) -> int | None:
+    """Returns the newest step that one of the tasks has recorded; None if none of them has."""
+    records = (read_progress(log_dir / progress_name(task)) for task in tasks)
+    return max((record.step for record in records if record), default=None)
 
-    Example:
-        >>> default_log_dir().parent.name
-        'tfdist-logs'
+
+def make_default_log_dir() -> Path:
+    """Makes a new directory in `tfdist-logs`, which is named after the time and this process, and returns it.
+
+    Raises:
+        ValueError: if the directory cannot be made.
     """
-    return Path("tfdist-logs", f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}")
+    name = f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
+    for number in range(_MOST_ALIKE):
+        path = Path("tfdist-logs", name if not number else f"{name}-{number}")
+        try:
+            path.parent.mkdir(exist_ok=True)
+            path.mkdir()
+        except FileExistsError:
+            # In containers the number of the process is often 1, and several of them may share the directory.
+            continue
+        except OSError:
+            break
+        return path
+    raise ValueError(f"expected --log-dir to be a directory that can be written, received {str(path)!r}.")
 
 
-def make_log_dir(path: Path) -> None:
-    """Makes the directory of the log files if it does not exist.
+def prepare_log_dir(path: Path | None) -> Path:
+    """Makes the directory of the log files if it does not exist, and returns it; None is a new one in `tfdist-logs`.
 
     Raises:
         ValueError: if the directory cannot be made or written.
     """
+    if path is None:
+        return make_default_log_dir()
     try:
         path.mkdir(parents=True, exist_ok=True)
         writable = os.access(path, os.W_OK | os.X_OK)
@@ -60,6 +83,31 @@ def make_log_dir(path: Path) -> None:
         writable = False
     if not writable:
         raise ValueError(f"expected --log-dir to be a directory that can be written, received {str(path)!r}.")
+    return path
+
+
+@contextlib.contextmanager
+def only_run_in(path: Path) -> Iterator[None]:
+    """Keeps other runs out of a directory of log files: each would overwrite the files of the other one.
+
+    Raises:
+        ValueError: if the logs of another run that goes on are there.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise ValueError(
+            f"expected --log-dir to be a directory that no other run uses, received {str(path)!r}; choose another "
+            "--log-dir, or wait for the end of the other run."
+        ) from None
+    except OSError:
+        pass  # Some file systems of networks do not lock directories.
+    try:
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def remove_old_attempts(path: Path) -> None:

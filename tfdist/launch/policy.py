@@ -63,6 +63,20 @@ def cause(first: TaskExit, tracebacks: Mapping[Task, float]) -> Task | None:
     return min(earlier, key=lambda task: earlier[task], default=None)
 
 
+def recorders(task: Task, tasks: Sequence[Task]) -> list[Task]:
+    """Returns the tasks whose records say how far the training was when a task failed.
+
+    A task records its own steps, except for the evaluator, and the workers and ps of a coordinator.
+
+    Example:
+        >>> tasks = [Task("chief", 0), Task("worker", 0), Task("ps", 0)]
+        >>> [task.name for task in recorders(tasks[1], tasks)]
+        ['chief 0']
+    """
+    trained_by = [one for one in tasks if one.job == "chief" or (one.job == "worker" and not has_ps(tasks))]
+    return [task] if task in trained_by else trained_by
+
+
 def coordinator_success_at(tasks: Sequence[Task], exits: Sequence[TaskExit]) -> float | None:
     """Returns when the coordinator of a cluster with ps succeeded; None if it has not, or if the cluster has no ps.
 

@@ -16,7 +16,7 @@ from tfdist.launch.command import CommandError, check_command
 from tfdist.launch.console import Console
 from tfdist.launch.guard import Guard
 from tfdist.launch.incarnation import TIMEOUT_CODE, Incarnation
-from tfdist.launch.log_files import default_log_dir, log_name, make_log_dir, progress_name, remove_old_attempts
+from tfdist.launch.log_files import log_name, only_run_in, prepare_log_dir, progress_name, remove_old_attempts
 from tfdist.launch.messages import Messages
 from tfdist.launch.ports import PortHold
 from tfdist.launch.restarts import Failure, Verdict
@@ -95,11 +95,10 @@ class _Supervisor:
         self._requests: ScaleRequests | None = None
 
     def run(self, console: Console, messages: Messages) -> LaunchResult:
-        log_dir = self._spec.log_dir or default_log_dir()
-        make_log_dir(log_dir)
+        log_dir = prepare_log_dir(self._spec.log_dir)
+        self._stack.enter_context(only_run_in(log_dir))
         launch_id = uuid.uuid4().hex
         if self._spec.elastic is not None:
-            # First, since another run may use the directory.
             self._requests = self._stack.enter_context(ScaleRequests(log_dir, self._spec.elastic))
         with forward_signals(self._events.put):
             guard = Guard(launch_id, grace_seconds=self._spec.seconds_to_end)
@@ -140,9 +139,11 @@ class _Supervisor:
             received = outcome.received
             if received is None:
                 run.messages.write(f"{why}{f', in {delay:g} s' if delay else ''}")
-                received = self._wait(delay)
+                received = self._wait(min(delay, self._seconds_left(run)))
             if received is not None:
                 return self._interrupted(outcome, received, run)
+            if self._seconds_left(run) <= 0:
+                return self._out_of_time(outcome)
             self._restarts.append(Restart(seconds=time.monotonic() - run.start, why=why))
             outcome = self._next_incarnation(outcome, run)
 
@@ -171,9 +172,11 @@ class _Supervisor:
                 # Such as a name server that does not answer, or no memory for a process.
                 again = "" if delay is None else f"; next attempt in {delay:g} s"
                 run.messages.write(f"the tasks could not be started again: {error}{again}")
-            received = None if delay is None else self._wait(delay)
+            received = None if delay is None else self._wait(min(delay, self._seconds_left(run)))
             if received is not None:
                 return self._interrupted(outcome, received, run)
+            if self._seconds_left(run) <= 0:
+                return self._out_of_time(outcome)
         self._verdict = Verdict(stop=restarts.Cause.NOT_STARTED, reason="the tasks could not be started again")
         return dataclasses.replace(outcome, resize_to=None, exit_code=outcome.exit_code or 1)
 
@@ -240,6 +243,14 @@ class _Supervisor:
                 return None
             if isinstance(event, int):
                 return event
+
+    def _seconds_left(self, run: Run) -> float:
+        limit = self._spec.timeout_seconds
+        return float("inf") if limit is None else run.start + limit - time.monotonic()
+
+    def _out_of_time(self, outcome: Outcome) -> Outcome:
+        line = f"the timeout of {self._spec.timeout_seconds:g} s has passed before the tasks started again"
+        return dataclasses.replace(outcome, exit_code=TIMEOUT_CODE, report=line, resize_to=None)
 
     def _take_fresh_ports(self) -> None:
         # The old ports are held meanwhile, so that the new ones differ: a process of the old incarnation that cannot be

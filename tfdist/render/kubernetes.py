@@ -54,8 +54,9 @@ def check(
     rule = "lower-case letters, digits and -, beginning with a letter"
     check_name(job, _LABEL, title=title, most=longest, rule=rule)
     check_words({"--image": image})
-    for option, value in {"--namespace": namespace, "--service-account": service_account}.items():
-        if value is not None and not re.fullmatch(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?", value):
+    # A namespace is a label of RFC 1123, a service account a subdomain, which may have dots.
+    for option, value, dots in (("--namespace", namespace, ""), ("--service-account", service_account, ".")):
+        if value is not None and not re.fullmatch(rf"[a-z0-9]([-a-z0-9{dots}]*[a-z0-9])?", value):
             raise ValueError(f"expected {option} to be lower-case letters, digits and -, received {value!r}.")
     paths = [_claim_and_path(one)[1] for one in volume]
     if len(set(paths)) != len(paths):

@@ -92,8 +92,9 @@ def script(
         f'export {LAUNCH_ID}="slurm-$SLURM_JOB_ID" {ATTEMPT}="${{SLURM_RESTART_COUNT:-0}}"',
         "",
         "# After the first task has ended, the others may go on: they write a snapshot or the model.",
-        f"srun {_srun_options(job)} {shlex.join(job.command)}",
-        "code=$?",
+        # With `||`, since a line of --setup may be `set -e`.
+        "code=0",
+        f"srun {_srun_options(job)} {shlex.join(job.command)} || code=$?",
         *_restart(job),
         'exit "$code"',
     ]

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tfdist.render.job import Job
-from tfdist.render.kubernetes import without_nothing
+from tfdist.render.kubernetes import literal, without_nothing
 from tfdist.render.manifest import manifest
 from tfdist.render.scheduler import Options, Scheduler, check_name, check_words
 
@@ -92,8 +92,8 @@ def yaml(
         "containerSpec": without_nothing(
             {
                 "imageUri": image,
-                "command": list(job.command),
-                "env": [{"name": name, "value": value} for name, value in job.env.items()],
+                "command": [literal(word) for word in job.command],
+                "env": [{"name": name, "value": literal(value)} for name, value in job.env.items()],
             }
         ),
     }

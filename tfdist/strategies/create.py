@@ -13,6 +13,7 @@ from tfdist._strategy_names import STRATEGY_NAMES
 from tfdist.allreduce import AllReduceOptions
 from tfdist.averaging.staleness import Staleness
 from tfdist.cluster import ClusterConfig
+from tfdist.cluster.others import other_workers
 from tfdist.cluster.tpu import find_tpu
 from tfdist.keras_compat.layers.synchronized_by_default import synchronize_batch_normalization
 from tfdist.keras_compat.losses.rule import remember_loss_rule
@@ -27,6 +28,8 @@ from tfdist.strategies.tpu import tpu as tpu_strategy
 
 _SUMMING = ("mirrored", "multi_worker_mirrored")
 """Strategies whose all-reduce has options."""
+
+_OF_ONE_PROCESS = ("one_device", "mirrored", "central_storage")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,6 +81,18 @@ def _choose_local(*, num_gpus: int, devices: int | Sequence[str] | None) -> Choi
     if num_gpus > 1:
         return Choice("mirrored", f"this machine has {num_gpus} GPUs")
     return Choice("one_device", f"this machine has {num_gpus or 'no'} GPU and no TF_CONFIG names other workers")
+
+
+def _say_if_workers_train_apart(name: str) -> None:
+    others, source = other_workers() if name in _OF_ONE_PROCESS else (0, "")
+    if others:
+        get_logger().warning(
+            "the strategy %s does not train with the other workers, received a cluster of %d (%s): each worker trains "
+            "a model of its own; use 'auto' or 'multi_worker_mirrored' to train one model",
+            name,
+            others + 1,
+            source,
+        )
 
 
 def create_strategy(
@@ -169,6 +184,7 @@ def create_strategy(
         # "auto" accepts these two options whichever strategy it chooses.
         options["cluster"] = (cluster, ("multi_worker_mirrored", "parameter_server"))
         options["startup_timeout_seconds"] = (startup_timeout_seconds, ("multi_worker_mirrored", "parameter_server"))
+        _say_if_workers_train_apart(name)
     for option, (value, takers) in options.items():
         if value is not None and name not in takers:
             raise ValueError(

@@ -13,6 +13,7 @@ from tfdist._optimizer_names import TAKERS, alternatives
 from tfdist.cluster.launched import launched
 from tfdist.flags import GROUPS, define_flags
 from tfdist.flags.program import steps_of_profile
+from tfdist.train import before_training
 
 
 def main(argv: list[str]) -> int:
@@ -52,9 +53,10 @@ def main(argv: list[str]) -> int:
         # The launcher keeps TensorFlow's log lines in its log files. Without a launcher there is no such file: errors
         # are shown, and information and warnings are not, unless the user has set the variable.
         os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    from tfdist.train.program import run
-
+    before_training.leave_on_sigterm()
     try:
+        from tfdist.train.program import run
+
         return run(values, started=started)
     except ValueError as error:
         # The errors that tfdist raises for wrong options need no traceback; all other errors keep theirs.
@@ -62,6 +64,8 @@ def main(argv: list[str]) -> int:
             raise
         print(f"tfdist train: {error}", file=sys.stderr)
         return 2
+    finally:
+        before_training.end()
 
 
 def check_flags(values: flags.FlagValues) -> None:

@@ -8,10 +8,12 @@ from typing import Any
 
 from absl import flags
 
+from tfdist._log import get_logger
 from tfdist.cluster import ClusterConfig
 from tfdist.cluster.launched import launched
 from tfdist.flags import optimizer_from_flags, strategy_from_flags
 from tfdist.flags.program import steps_of_profile
+from tfdist.train import before_training
 from tfdist.train.length import Length, check_whole_epochs, length_of
 from tfdist.train.summary import Summary, weights_checksum
 
@@ -29,7 +31,9 @@ def run(values: flags.FlagValues, *, started: float) -> int:
     """
     cluster = ClusterConfig.detect()
     # Parameter servers serve until the coordinator has written its snapshot.
-    if not cluster.has_parameter_servers and not cluster.is_evaluator:
+    if cluster.has_parameter_servers or cluster.is_evaluator:
+        before_training.end()
+    else:
         _leave_on_signals()
     # The strategy comes before everything else of TensorFlow, because it must be built before any tensor is made.
     strategy = strategy_from_flags(values)
@@ -143,6 +147,7 @@ def _leave_on_signals() -> None:
     """Ends the program with code 75 on SIGTERM, while no training is under way; AutoResume does so in a training."""
     from tfdist.checkpoint.preemption import Preemption
 
+    before_training.end()
     Preemption(("SIGTERM",), seconds=_PREEMPTION_SECONDS)
 
 
@@ -203,6 +208,12 @@ def _callbacks(values: flags.FlagValues, strategy: Any, model: Any, length: Leng
         callbacks.append(watch)
     callbacks.append(TrainingBoard(logs, watch=watch, is_compressed=values.compression != "none"))
     if values.stop_patience is not None:
+        if is_chief(strategy):
+            get_logger().info(
+                "--stop_patience=%d: the evaluator ends the training; without one, as `tfdist launch --evaluator` "
+                "starts, the training goes on to its end",
+                values.stop_patience,
+            )
         callbacks.append(StopWhenAsked(values.model_dir, run=run))
     callbacks.append(resume)
     return callbacks

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from tfdist.cluster import ClusterConfig
 from tfdist.cluster.environments import ENVIRONMENTS, find
 from tfdist.cluster.environments.hostlist import hosts_of
+from tfdist.cluster.greeting import own_incarnation
 from tfdist.cluster.meeting import Meeting
 
 FOLDER = Path(__file__).parent
@@ -129,3 +130,24 @@ def test_any_text_is_a_host_list_or_refused(text: str) -> None:
         assert all(hosts_of(text))
     except ValueError as error:
         assert "received" in str(error)
+
+
+def of_step(job: int, step: int) -> dict[str, str]:
+    of_task = {"SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "2", "SLURM_STEP_NODELIST": "a,b"}
+    return {**of_task, "SLURM_JOB_ID": str(job), "SLURM_STEP_ID": str(step), "SLURM_STEP_TASKS_PER_NODE": "1(x2)"}
+
+
+def test_steps_of_neighbouring_slurm_jobs_have_ports_and_incarnations_of_their_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    steps = [of_step(job, step) for job in range(1_100_000_100, 1_100_000_120) for step in range(3)]
+    clusters = [ClusterConfig.detect(variables) for variables in steps]
+    assert len({cluster.address for cluster in clusters}) == len(steps)
+    found = set()
+    for variables, cluster in zip(steps, clusters, strict=True):
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+        found.add(own_incarnation(cluster.source))
+    assert len(found) == len(steps)
+    # With addresses from elsewhere, steps that srun starts one by one may be one cluster.
+    assert own_incarnation("TF_CONFIG") is own_incarnation() is None

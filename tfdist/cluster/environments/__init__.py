@@ -85,3 +85,22 @@ def find(variables: Mapping[str, str]) -> tuple[Fields | Meeting, str]:
         if name == forced or (not forced and environment.is_here(variables)):
             return environment.read(variables), environment.title
     return SINGLE_PROCESS, ""
+
+
+def incarnation(source: str, variables: Mapping[str, str]) -> str | None:
+    """Returns a word that the tasks which a scheduler has started together share; None if it tells none.
+
+    Args:
+        source: what describes the cluster, as `find` returns it.
+        variables: the environment variables.
+
+    Raises:
+        ValueError: if a variable is no number; the message names it.
+
+    Example:
+        >>> incarnation("Slurm", {"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0", "SLURM_PROCID": "1"})
+        'slurm-7-0.0'
+        >>> incarnation("TF_CONFIG", {}) is None
+        True
+    """
+    return slurm.incarnation(variables) if source == ENVIRONMENTS["slurm"].title else None

@@ -17,6 +17,8 @@ from tfdist.cluster.tf_config import SINGLE_PROCESS, Fields
 _FIRST_PORT, _PORTS = 12000, 20000
 # The ports of two jobs with neighbouring numbers are so far apart.
 _PORTS_OF_A_JOB = 100
+# Steps of one job may share its nodes. Step 1 of a job must not meet step 0 of the next job.
+_JOBS_BETWEEN_STEPS = 61
 
 
 def is_here(environment: Mapping[str, str]) -> bool:
@@ -67,18 +69,28 @@ def read(environment: Mapping[str, str]) -> Fields:
         raise ValueError(f"{nodes_name}: {error}") from None
     places = list(_places(environment, tasks=tasks, nodes=len(nodes)))
     _check_own_place(environment, places[rank])
-    first = _FIRST_PORT + (_number_of_job(environment) * _PORTS_OF_A_JOB) % _PORTS
+    job = number_of(environment, "SLURM_JOB_ID") + number_of(environment, "SLURM_STEP_ID") * _JOBS_BETWEEN_STEPS
+    first = _FIRST_PORT + (job * _PORTS_OF_A_JOB) % _PORTS
     addresses = tuple(f"{nodes[node]}:{first + local}" for node, local in places)
     return Fields({"worker": addresses}, {}, "worker", rank)
 
 
+def incarnation(environment: Mapping[str, str]) -> str:
+    """Returns a word that the tasks of this job step share, and that no other step has.
+
+    Args:
+        environment: the environment variables.
+
+    Example:
+        >>> incarnation({"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0", "SLURM_PROCID": "1", "SLURM_RESTART_COUNT": "2"})
+        'slurm-7-0.2'
+    """
+    job, step = number_of(environment, "SLURM_JOB_ID"), number_of(environment, "SLURM_STEP_ID")
+    return f"slurm-{job}-{step}.{number_of({'SLURM_RESTART_COUNT': '0', **environment}, 'SLURM_RESTART_COUNT')}"
+
+
 _NODES = ("SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", "SLURM_NODELIST")
 _COUNTS = ("SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE")
-
-
-def _number_of_job(environment: Mapping[str, str]) -> int:
-    # Steps of one job may share its nodes.
-    return number_of(environment, "SLURM_JOB_ID") + number_of(environment, "SLURM_STEP_ID")
 
 
 def _places(environment: Mapping[str, str], *, tasks: int, nodes: int) -> Iterator[tuple[int, int]]:

@@ -6,6 +6,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+# Numbers of jobs may have ten digits, as those of federations of Slurm clusters do.
+_MOST_DIGITS = 18
+
 
 def text_of(environment: Mapping[str, str], *names: str) -> str:
     """Returns the first of some variables that is set.
@@ -44,7 +47,7 @@ def number_of(environment: Mapping[str, str], *names: str, below: int | None = N
     """
     text = text_of(environment, *names)
     name = next(name for name in names if environment.get(name, "").strip())
-    if not (text.isascii() and text.isdigit() and len(text) < 10):
+    if not (text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS):
         raise ValueError(f"expected the environment variable {name} to be a whole number, received {text!r}.")
     if below is not None and int(text) >= below:
         raise ValueError(f"expected the environment variable {name} to be below {below}, received {text}.")

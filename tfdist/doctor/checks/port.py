@@ -40,7 +40,7 @@ def gather(config: ClusterConfig) -> OwnPort:
         return OwnPort(listen_on_own_port(config.address, task_name=config.task_name))
     except PortInUseError as error:
         # The other process is on this machine, whose own address may have no route from inside a container.
-        incarnation = own_incarnation()
+        incarnation = own_incarnation(config.source)
         own = Greeting(config.task_name, os.getpid(), incarnation)
         holder = send_greeting(own, hosts=("127.0.0.1", "::1"), port=port)
         if holder is None:

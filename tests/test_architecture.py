@@ -43,7 +43,7 @@ ROOMS: dict[str, set[str]] = {
     "adoption": {"cluster", "allreduce", "keras_compat", "strategies"},
     "input": {"workers"},
     "layers": {"keras_compat"},
-    "collectives": {"keras_compat", "workers"},
+    "collectives": {"cluster", "keras_compat", "workers"},
     "notebook": {"cluster", "launch"},
     "ray": {"cluster", "workers", "saving", "keras_compat"},
     "verify": {"allreduce", "keras_compat", "launch", "strategies", "workers"},

@@ -145,3 +145,15 @@ def test_unknown_operations_and_roots_are_refused():
         all_reduce(1.0, "max")
     with pytest.raises(ValueError, match=r"expected root to be from 0 to 0, received 1\."):
         broadcast(1.0, root=1)
+
+
+def test_a_call_outside_of_scope_is_no_call_of_all_workers(monkeypatch, caplog):
+    cluster = {"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 1}}
+    monkeypatch.setattr(tfdist.collectives, "_said", [])
+    monkeypatch.setenv("TF_CONFIG", json.dumps(cluster))
+    with pytest.raises(ValueError, match=r"^expected barrier to be called inside of strategy\.scope\(\), .* 1 other"):
+        barrier()
+    assert [float(all_reduce(2.0)) for _ in range(2)] == [2.0, 2.0]
+    assert caplog.text.count("was called outside of strategy.scope()") == 1
+    monkeypatch.delenv("TF_CONFIG")
+    assert int(barrier()) == 1

@@ -2,7 +2,8 @@
 
 In replica context, such as in `train_step`, a call gives and gets the tensor of one replica. Outside of replicas, a
 call gives and gets the tensor of one worker; all workers make the same calls in the same order, inside of
-`strategy.scope()`.
+`strategy.scope()`. Outside of both, a call is about this process alone: it returns the process's own tensor, and the
+log says so if there are other workers.
 """
 
 from __future__ import annotations
@@ -13,10 +14,14 @@ from typing import Any, Literal
 import tfdist._needs_tensorflow  # noqa: F401  # isort: skip
 import tensorflow as tf
 
+from tfdist._log import get_logger
+from tfdist.cluster.others import other_workers
 from tfdist.keras_compat.losses.global_batch import current_batch
 from tfdist.workers import count_workers, saying_what_it_waits_for, worker_index
 
 __all__ = ["all_gather", "all_reduce", "barrier", "broadcast"]
+
+_said: list[bool] = []
 
 
 def all_reduce(tensor: tf.Tensor, op: Literal["sum", "mean"] = "sum") -> tf.Tensor:
@@ -93,12 +98,21 @@ def barrier() -> tf.Tensor:
         The number of replicas or workers, as int32. In a tf.function, what depends on this tensor runs after the wait.
         The function ends after the wait in any case.
 
+    Raises:
+        ValueError: outside of `strategy.scope()`, if there are other workers.
+
     Example:
         >>> import tfdist
         >>> with tfdist.create_strategy("one_device").scope():
         ...     int(tfdist.collectives.barrier())
         1
     """
+    others = _workers_left_out()
+    if others:
+        raise ValueError(
+            f"expected barrier to be called inside of strategy.scope(), received a call outside, which would wait for "
+            f"none of the {others} other workers; write `with strategy.scope():` around it."
+        )
     with saying_what_it_waits_for("come to tfdist.collectives.barrier"):
         return all_reduce(tf.ones([], tf.int32))
 
@@ -158,7 +172,18 @@ def all_gather(tensor: tf.Tensor) -> tf.Tensor:
 
 def _is_in_step() -> bool:
     """Returns whether the caller is one of several replicas, or runs without any strategy."""
+    # A model that is called outside of the strategy, as for an evaluation by the chief alone, means this process.
+    if not _said and tf.executing_eagerly() and _workers_left_out():
+        _said.append(True)
+        get_logger().warning(
+            "a function of tfdist.collectives was called outside of strategy.scope(): it returns the tensor of this "
+            "worker alone; write `with strategy.scope():` around it"
+        )
     return tf.distribute.in_cross_replica_context() is False
+
+
+def _workers_left_out() -> int:
+    return 0 if tf.distribute.has_strategy() else other_workers()[0]
 
 
 def _of_workers(

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from tests.optimizers.cases import rates
 from tfdist._optimizer_names import OPTIMIZERS
+from tfdist.keras_compat import keras_in_use
 from tfdist.optimizers import LAMB, LARS, MomentumCorrectedSGD, create_optimizer
 
 RATE = {"learning_rate": 0.1}
@@ -238,3 +239,16 @@ class TestOptions:
         pytest.importorskip("keras", minversion="3", reason="the environment with Keras 2.15 has TensorFlow Addons")
         with pytest.raises(ValueError, match=r"^expected TensorFlow Addons for tfa_lamb, received No module named"):
             create_optimizer("tfa_lamb", **RATE)
+
+
+def test_accumulated_batches_follow_the_schedule_by_updates():
+    if not keras_in_use().is_keras3:
+        pytest.skip("gradient_accumulation_steps is an option of Keras 3")
+    options = {"learning_rate": 1.0, "learning_rate_decay": "linear", "steps_per_epoch": 4, "epochs": 2}
+    optimizer = create_optimizer("sgd", gradient_accumulation_steps=4, **options)
+    optimizer = type(optimizer).from_config(optimizer.get_config())
+    variable, values = tf.Variable([0.0]), [0.0]
+    for _ in range(32):
+        optimizer.apply_gradients([(tf.constant([1.0]), variable)])
+        values.append(float(variable.numpy()[0]))
+    assert values[::4] == pytest.approx(np.cumsum([0, *(-rate / 8 for rate in range(8, 0, -1))]))

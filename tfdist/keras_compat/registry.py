@@ -36,6 +36,7 @@ from tfdist.keras_compat.layers import (
     batch_statistics_read_locally,
     batch_statistics_stay_local,
     convolution_of_no_rows,
+    moments_lose_digits,
     state_shared_by_replicas,
     statistics_of_an_empty_replica,
 )
@@ -109,6 +110,8 @@ MENDS: tuple[Mend, ...] = (
     sums_without_deadline.MEND,
     replicas_draw_alike.MEND,
     batch_statistics_stay_local.MEND,
+    # After batch_statistics_stay_local, which wraps the moments of layers that are not synchronized.
+    moments_lose_digits.MEND,
     metrics_summed_at_each_update.MEND,
     counter_update_is_read_then_assign.MEND,
     numbers_not_read_from_replicas.MEND,

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from tfdist.keras_compat.layers.batch_normalization import (
     SavedAsPlainLayer,
+    epsilon_of_masked_moments,
     feature_axis,
     rate_of_running_statistics,
     refuse_unsupported,
@@ -16,8 +17,8 @@ from tfdist.keras_compat.layers.batch_normalization import (
     unbiased_in_moving_variance,
     with_signature_of,
 )
+from tfdist.keras_compat.layers.global_moments import Moments, global_moments
 from tfdist.keras_compat.version import keras
-from tfdist.layers.global_moments import Moments, global_moments
 
 _BatchNormalization: Any = keras().layers.BatchNormalization
 
@@ -97,7 +98,7 @@ class SyncBatchNormalization(SavedAsPlainLayer, _BatchNormalization):
         def by_batch() -> tf.Tensor:
             axes = [other for other in range(len(wide.shape)) if other != axis]
             weights = None if mask is None else tf.expand_dims(mask, -1)
-            moments = global_moments(wide, axes, weights)
+            moments = global_moments(wide, axes, weights, epsilon=0.0 if mask is None else epsilon_of_masked_moments())
             self._update_running(moments)
             return normalized(moments.centered, moments.variance)
 

@@ -9,6 +9,7 @@ from tfdist._log import get_logger
 from tfdist._optimizer_names import DECAYS, OPTIMIZERS, SCALINGS, TAKERS, alternatives
 from tfdist.keras_compat.version import keras
 from tfdist.optimizers.exclusions import check_patterns
+from tfdist.optimizers.per_update import PerUpdate
 from tfdist.optimizers.scaling import epochs_to_steps, scale_learning_rate
 from tfdist.optimizers.warmup import LinearWarmup
 
@@ -48,7 +49,8 @@ def create_optimizer(
         learning_rate_decay: how the learning rate falls to 0 over all epochs: none, linear, cosine, or polynomial (of
             degree 2).
         steps_per_epoch: number of updates in an epoch, of the whole job. If k batches are accumulated for an update,
-            this is the number of batches divided by k. Required with warmup_epochs or learning_rate_decay.
+            by gradient_accumulation_steps=k or by DistributedOptimizer, this is the number of batches divided by k.
+            Required with warmup_epochs or learning_rate_decay.
         epochs: number of epochs of the whole training. Required with warmup_epochs or learning_rate_decay.
         momentum: for sgd, momentum_corrected_sgd and lars. None means 0 for sgd, as in Keras, and 0.9 for the others.
         weight_decay: None means 0.004 for adamw, as in Keras, and no decay for the others. sgd and adamw decay every
@@ -90,6 +92,9 @@ def create_optimizer(
         raise ValueError(f"expected weight_decay to be 0 or more, received {weight_decay}.")
     rate = _scaled(name, learning_rate, learning_rate_scaling, global_batch_size, base_batch_size)
     rate = _scheduled(rate, learning_rate_decay, warmup_epochs, steps_per_epoch, epochs)
+    accumulated = options.get("gradient_accumulation_steps")
+    if accumulated and callable(rate):
+        rate = PerUpdate(rate, accumulated)
     return _build(name, rate, weight_decay=weight_decay, exclusions=exclusions, momentum=momentum, options=options)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfdist.keras_compat.version import keras_in_use
+from tfdist.keras_compat.version import keras, keras_in_use
 
 # Options that normalize by other statistics than those of the batch, each with the value that switches it off.
 _UNSUPPORTED: dict[str, Any] = {
@@ -126,6 +126,11 @@ def unbiased_in_moving_variance(layer: Any) -> bool:
         return bool(fused)
     ndim, axis = layer.input_spec.ndim, feature_axis(layer)
     return layer.compute_dtype != "float64" and (ndim == 4 or (ndim == 5 and axis in (1, 4)))
+
+
+def epsilon_of_masked_moments() -> float:
+    """Returns what Keras on one device adds to the divisor of the moments of masked data; Keras 2 adds nothing."""
+    return float(keras().config.epsilon()) if keras_in_use().is_keras3 else 0.0
 
 
 def rate_of_running_statistics(layer: Any, dtype: tf.DType) -> tf.Tensor:

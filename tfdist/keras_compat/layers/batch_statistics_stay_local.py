@@ -72,8 +72,6 @@ def _apply() -> None:
 
 def _moments_of_replicas(stock: Callable) -> Callable:
     def moments(self: Any, inputs: Any, mask: Any) -> tuple[Any, Any]:
-        if self.synchronized and mask is not None and on_several_replicas():
-            return _masked_moments(inputs, mask, self._reduction_axes)
         mean, variance = stock(self, inputs, mask)
         if self.synchronized or not on_several_replicas():
             return mean, variance
@@ -84,27 +82,6 @@ def _moments_of_replicas(stock: Callable) -> Callable:
         )
 
     return moments
-
-
-def _masked_moments(inputs: tf.Tensor, mask: tf.Tensor, axes: list[int]) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns mean and variance of the entries of all replicas that are not masked, as Keras does on one device.
-
-    Keras synchronizes the moments of data without a mask only. It adds epsilon to the divisors. The global_moments of
-    tfdist.layers do not, and differ from those of one device by more than rounding.
-    """
-    context, epsilon = tf.distribute.get_replica_context(), tf.keras.config.epsilon()
-    is_valid = tf.broadcast_to(tf.cast(mask, tf.bool)[..., tf.newaxis], tf.shape(inputs))
-    total, count = context.all_reduce(
-        "SUM",
-        [
-            tf.reduce_sum(tf.where(is_valid, inputs, 0), axes, keepdims=True),
-            tf.reduce_sum(tf.cast(is_valid, inputs.dtype), axes, keepdims=True),
-        ],
-    )
-    mean = total / (count + epsilon)
-    squares = tf.reduce_sum(tf.square(tf.where(is_valid, inputs - mean, 0)), axes, keepdims=True)
-    variance = context.all_reduce("SUM", squares) / (count + epsilon)
-    return tf.squeeze(mean), tf.squeeze(variance)
 
 
 def on_read(next_creator: Callable, **kwargs: Any) -> Any:

@@ -24,7 +24,8 @@ def synchronize_batch_normalization(strategy: tf.distribute.Strategy) -> None:
 
     @functools.wraps(stock)
     def build(self: Any, input_shape: Any) -> Any:
-        if getattr(tf.distribute.get_strategy(), "_tfdist_sync_batch_norm", False):
+        strategy = tf.distribute.get_strategy()
+        if getattr(strategy, "_tfdist_sync_batch_norm", False) and strategy.num_replicas_in_sync > 1:
             self.synchronized = True
             if getattr(self, "fused", False) is None:
                 # Keras 2 would choose a kernel that knows only the rows of a replica.

@@ -12,6 +12,7 @@ known for the order.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 from collections.abc import Callable
@@ -35,6 +36,18 @@ def _defect_present() -> bool:
     return "_all_reduce_sum_gradients" in inspect.getsource(TFOptimizer._backend_update_step)
 
 
+def _is_a_replica() -> bool:
+    return tf.distribute.in_cross_replica_context() is False and isinstance(
+        tf.distribute.get_strategy(),
+        (
+            tf.distribute.MirroredStrategy,
+            tf.distribute.MultiWorkerMirroredStrategy,
+            tf.distribute.experimental.CentralStorageStrategy,
+            tf.distribute.TPUStrategy,
+        ),
+    )
+
+
 def _apply_summed(stock: Callable) -> Callable:
     def apply(self: Any, grads: Any, trainable_variables: Any = None) -> Any:
         if is_summed() or not len(grads):
@@ -43,7 +56,9 @@ def _apply_summed(stock: Callable) -> Callable:
         if hook is not None:
             return apply_with_hook(self, hook, functools.partial(stock, self), grads, trainable_variables)
         if not on_several_replicas():
-            return stock(self, grads, trainable_variables)
+            # The only replica of a strategy has the sums, but its `merge_call` fails inside of tf.cond all the same.
+            with summed() if _is_a_replica() else contextlib.nullcontext():
+                return stock(self, grads, trainable_variables)
         variables = None if trainable_variables is None else list(trainable_variables)
         if not self.built and variables is not None:
             build_once(self, variables)

@@ -15,7 +15,7 @@ class Moments:
     Attributes:
         centered: inputs of this replica minus the mean, in the shape of the inputs.
         mean: mean of the global batch.
-        variance: variance of the global batch, with the count as the divisor.
+        variance: mean square of the inputs minus the mean.
         count: number of elements, or sum of weights, that each mean is taken over.
     """
 
@@ -25,7 +25,9 @@ class Moments:
     count: tf.Tensor
 
 
-def global_moments(inputs: tf.Tensor, axes: Sequence[int], weights: tf.Tensor | None = None) -> Moments:
+def global_moments(
+    inputs: tf.Tensor, axes: Sequence[int], weights: tf.Tensor | None = None, *, epsilon: float = 0.0
+) -> Moments:
     """Returns the moments of the inputs of all replicas; under a strategy, call it in replica context.
 
     A first sum over replicas gives a number near the mean; a second sum gives the moments of the inputs minus that
@@ -36,10 +38,11 @@ def global_moments(inputs: tf.Tensor, axes: Sequence[int], weights: tf.Tensor | 
         inputs: float32 or float64 tensor.
         axes: the axes to take the mean over.
         weights: weights of the inputs, broadcastable to the inputs; None if all weights are equal.
+        epsilon: added to the divisor of the mean and of the variance, as Keras 3 does where data are masked.
 
     Example:
         >>> import tensorflow as tf
-        >>> from tfdist.layers.global_moments import global_moments
+        >>> from tfdist.keras_compat.layers.global_moments import global_moments
         >>> found = global_moments(tf.constant([[9999.0], [10001.0]]), [0])
         >>> found.mean.numpy().tolist(), found.variance.numpy().tolist()
         ([[10000.0]], [[1.0]])
@@ -56,11 +59,13 @@ def global_moments(inputs: tf.Tensor, axes: Sequence[int], weights: tf.Tensor | 
 
     near_mean, count = _sum_over_replicas([total(inputs), count])
     count = tf.stop_gradient(count)
-    near_mean = tf.stop_gradient(tf.math.divide_no_nan(near_mean, count))
+    divisor = count + tf.cast(epsilon, count.dtype)
+    near_mean = tf.stop_gradient(tf.math.divide_no_nan(near_mean, divisor))
     shifted = inputs - near_mean
-    correction, squares = _sum_over_replicas([total(shifted), total(tf.square(shifted))])
-    correction = tf.math.divide_no_nan(correction, count)
-    variance = tf.maximum(tf.math.divide_no_nan(squares, count) - tf.square(correction), 0.0)
+    rest, squares = _sum_over_replicas([total(shifted), total(tf.square(shifted))])
+    correction = tf.math.divide_no_nan(rest - near_mean * tf.cast(epsilon, count.dtype), divisor)
+    squares += correction * (count * correction - 2 * rest)
+    variance = tf.maximum(tf.math.divide_no_nan(squares, divisor), 0.0)
     return Moments(shifted - correction, near_mean + correction, variance, count)
 
 

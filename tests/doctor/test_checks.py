@@ -8,9 +8,9 @@ import types
 
 import pytest
 
+from tfdist.cluster import cgroup
 from tfdist.cluster.probe import NO_REPLY, REFUSED, UNRESOLVED
 from tfdist.cluster.wrong_indices import CHECK_INDICES, another_task
-from tfdist.doctor import cgroup
 from tfdist.doctor.checks import (
     clock,
     directory,

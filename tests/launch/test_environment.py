@@ -8,6 +8,7 @@ import pytest
 
 from tfdist.cluster import ClusterConfig, Task
 from tfdist.cluster.launched import Launched, launched
+from tfdist.launch import environment
 from tfdist.launch.environment import task_env, tf_config, thread_env, thread_share
 from tfdist.launch.spec import LaunchSpec
 
@@ -103,3 +104,12 @@ def test_a_choice_of_environment_that_is_inherited_does_not_hide_the_cluster_fro
     assert ClusterConfig.detect(env).num_workers == 2
     asked_for = LaunchSpec(command=("x",), workers=2, env={"TFDIST_ENVIRONMENT": "none"})
     assert ClusterConfig.detect(task_env(WORKERS[1], asked_for, base={}, **arguments)).num_workers == 1
+
+
+@pytest.mark.parametrize(("limit", "cores"), [(None, 64), (4.0, 4), (2.5, 2), (0.3, 1), (100.0, 64)])
+def test_the_cpus_of_a_container_are_those_of_its_limit(
+    limit: float | None, cores: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(64)))
+    monkeypatch.setattr(environment, "cpu_limit", lambda: limit)
+    assert environment.available_cores() == cores

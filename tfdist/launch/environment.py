@@ -8,6 +8,7 @@ from pathlib import Path
 
 from tfdist.cluster import Task
 from tfdist.cluster.address import join_address
+from tfdist.cluster.cgroup import cpu_limit
 from tfdist.cluster.environments import FORCED
 from tfdist.cluster.launched import ATTEMPT, LAUNCH_ID, LIVE, PROGRESS_FILE
 from tfdist.cluster.tf_config import Fields, render
@@ -23,15 +24,15 @@ training hangs.
 
 
 def available_cores() -> int:
-    """Returns the number of CPUs on which this process may run.
+    """Returns the number of CPUs that this process may use: those it may run on, or less time in a container.
 
     Example:
         >>> available_cores() >= 1
         True
     """
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    limit = cpu_limit()
+    return cores if limit is None else min(cores, max(1, round(limit)))
 
 
 def tf_config(task: Task, ports: Mapping[Task, int], *, host: str) -> str:

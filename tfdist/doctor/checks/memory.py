@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from tfdist.doctor import cgroup
+from tfdist.cluster import cgroup
 from tfdist.doctor.finding import Finding, grade, size_text
 
 CHECK = "memory"

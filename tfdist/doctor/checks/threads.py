@@ -6,7 +6,7 @@ import dataclasses
 import os
 from collections.abc import Mapping
 
-from tfdist.doctor import cgroup
+from tfdist.cluster import cgroup
 from tfdist.doctor.finding import Finding
 from tfdist.doctor.roles import computing, job_of
 

@@ -59,6 +59,10 @@ tf.keras.utils.set_random_seed(1)
 counts += [trained(rows, targets, batch_size=16, epochs=3)]
 data = tf.data.Dataset.from_tensor_slices((rows, targets)).shuffle(64).batch(16)
 counts += [trained(data, epochs=3)]
+print("arrays that differ", flush=True)
+own = np.random.default_rng(strategy.cluster_resolver.task_id).permutation(64)
+for _ in range(2):
+    trained(rows[own], targets, batch_size=16)
 print("RESULT", json.dumps({"counts": counts, "first": first, "refused": refused}))
 """
 
@@ -96,6 +100,12 @@ def test_data_that_the_workers_shuffle_differently_is_named_once(text: str) -> N
     lines = [line for line in text.splitlines() if "the workers read the data in different orders" in line]
     assert len(lines) == 1
     assert "(ShuffleDataset without a seed)" in lines[0]
+
+
+def test_arrays_that_differ_between_the_workers_are_named_once(text: str) -> None:
+    before, _, after = text.partition("arrays that differ")
+    assert "the arrays of worker 1 differ from those of worker 0" not in before
+    assert after.count("the arrays of worker 1 differ from those of worker 0") == 1
 
 
 @pytest.mark.usefixtures("four_cpus")

@@ -27,6 +27,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfdist._log import get_logger
+from tfdist.keras_compat.data.arrays_of_workers import say_if_arrays_differ
 from tfdist.keras_compat.data.order import DRAWN, is_drawn, order_without_seed
 from tfdist.keras_compat.mend import Mend
 from tfdist.keras_compat.resume.data_of_fit import datasets_of
@@ -143,6 +144,7 @@ def _of_strategy(stock: Callable) -> Callable:
 
 def _drawn(stock: Callable) -> Callable:
     def get_tf_dataset(self: Any) -> Any:
+        say_if_arrays_differ(_state.strategy, self._inputs)
         with _drawing(_state.strategy, self._shuffle):
             return stock(self)
 
@@ -153,8 +155,10 @@ def _drawn_in_scope(stock: Callable) -> Callable:
     signature = inspect.signature(stock)
 
     def init(self: Any, *args: Any, **kwargs: Any) -> None:
-        shuffle = signature.bind(self, *args, **kwargs).arguments.get("shuffle")
-        with _drawing(tf.distribute.get_strategy() if tf.distribute.has_strategy() else None, shuffle):
+        given = signature.bind(self, *args, **kwargs).arguments
+        strategy = tf.distribute.get_strategy() if tf.distribute.has_strategy() else None
+        say_if_arrays_differ(strategy, [given.get(name) for name in ("x", "y", "sample_weights")])
+        with _drawing(strategy, given.get("shuffle")):
             stock(self, *args, **kwargs)
 
     return init

@@ -101,6 +101,8 @@ class AutoResume(LastCallback):
         self._loaded: Part | None = None
         refuse_other_resumers(others)
         self._data.begin(self.model)
+        # A fit that follows others begins at a later epoch of the order.
+        self._iterations = getattr(self._data.dataset, "iterations", None)
         if not self._is_asynchronous:
             check_order(self._data.dataset)
         part = self._keeper.begin(strategy, model=self._state.model_name)
@@ -115,6 +117,8 @@ class AutoResume(LastCallback):
         self._epoch, self._step, self._steps = notes["epoch"], notes["step"], part.step
         self._first_epoch, self._execution_begin = notes["first_epoch"], notes["execution_begin"]
         self._logs = logs_of(part)
+        if self._iterations is not None:
+            self._iterations.go_to(notes.get("epochs_before", 0))
         is_finished = (notes["is_finished"] and notes["stopped"]) or self._epoch >= self.params["epochs"]
         # A callback has ended the training within an epoch, whose end is still to come.
         self._stops = notes["stopped"] and not is_finished
@@ -237,6 +241,7 @@ class AutoResume(LastCallback):
             "first_epoch": self._first_epoch,
             "execution_begin": self._execution_begin,
             "num_batches": self._data.num_batches,
+            "epochs_before": 0 if self._iterations is None else self._iterations.epochs_before,
         }
         return self._state.read(
             step=self._steps,

@@ -34,13 +34,10 @@ def positions_in_memory(plan: ShardPlan) -> ShardPlan:
 POSITIONS = Source(reader=lambda name: tf.data.Dataset.range(tf.strings.to_number(name, tf.int64), tf.int64.max))
 
 
-def pick_from_memory(
-    positions: tf.data.Dataset, table: ShardTable, *, first: tf.Tensor, shards: int, source: Source
-) -> tf.data.Dataset:
-    """Returns the records at the given positions, from a copy of the pipeline's records in memory.
+def records_in_memory(table: ShardTable, *, first: tf.Tensor, shards: int, source: Source) -> tf.data.Dataset:
+    """Returns a dataset of vectors, which are the records of each shard of a pipeline in turn, kept in memory.
 
     Args:
-        positions: vectors of positions, for each shard of the pipeline in turn.
         table: segments of the records, in files.
         first: int64 scalar, number of the first shard of this pipeline.
         shards: number of shards of this pipeline.
@@ -59,11 +56,21 @@ def pick_from_memory(
     in_memory = tf.data.Dataset.range(first, first + shards).interleave(
         all_records, cycle_length=shards, num_parallel_calls=shards, deterministic=True
     )
+    return in_memory.cache()
+
+
+def pick_from_memory(positions: tf.data.Dataset, in_memory: tf.data.Dataset, *, shards: int) -> tf.data.Dataset:
+    """Returns the records at the given positions, from a copy of the pipeline's records in memory.
+
+    Args:
+        positions: vectors of positions, for each shard of the pipeline in turn.
+        in_memory: what records_in_memory returned.
+        shards: number of shards of this pipeline.
+    """
 
     def pick(positions: tf.Tensor, records: Any) -> Any:
         return tf.nest.map_structure(lambda values: tf.gather(values, positions), records)
 
     # cache() keeps a dataset only after the dataset has been read to its end. It has one element for each
     # shard, so that prefetching one element more reads to the end, even if only one step is made.
-    in_memory = in_memory.cache().prefetch(shards + 1).repeat()
-    return tf.data.Dataset.zip((positions, in_memory)).map(pick)
+    return tf.data.Dataset.zip((positions, in_memory.prefetch(shards + 1).repeat())).map(pick)

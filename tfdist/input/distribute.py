@@ -22,6 +22,7 @@ from tfdist.input.checks import (
 )
 from tfdist.input.distributed_files import DistributedFiles, with_attributes
 from tfdist.input.find import compression_of, count_files, find_files
+from tfdist.input.iterations import Iterations, let_iterations_differ
 from tfdist.input.layout import Layout
 from tfdist.input.local import Counted, check_local, on_every_worker, plan_of
 from tfdist.input.parse import Parser
@@ -60,8 +61,9 @@ def distribute_files(
     epoch are smaller, and a replica may receive an empty batch.
 
     With training=True the dataset repeats without end, in another order each epoch; an epoch of `fit` has
-    `steps_per_epoch` steps. With training=False the dataset ends after one epoch, and keeps the order of the files
-    within each shard. Under a parameter server strategy, the workers make steps independently of each other.
+    `steps_per_epoch` steps. A further fit or iterator begins at the next epoch. With training=False the dataset ends
+    after one epoch, and keeps the order of the files within each shard. Under a parameter server strategy, the workers
+    make steps independently of each other.
 
     Args:
         strategy: strategy from create_strategy.
@@ -150,6 +152,8 @@ def distribute_files(
             records_may_be_lost=skip_corrupt,
         )
 
+    memory: dict[int, tf.data.Dataset] = {}
+
     def dataset_of(context: tf.distribute.InputContext, state: InputState) -> tf.data.Dataset:
         pipeline = Pipeline(
             layout_for(context.num_input_pipelines),
@@ -158,6 +162,7 @@ def distribute_files(
             num_pipelines=context.num_input_pipelines,
             number=context.input_pipeline_id,
             replicas=max(1, context.num_replicas_in_sync // context.num_input_pipelines) if in_sync else 1,
+            memory=memory,
         )
         dataset = pipeline.dataset(parse, training=training, shuffle_buffer=buffer, cache=cache)
         if num_threads is not None:
@@ -191,17 +196,26 @@ def distribute_files(
             num_files,
         )
 
-    def at(state: InputState) -> DistributedFiles:
-        if policy == "local":
-            check_local(strategy, state, num_pipelines=num_pipelines)
+    def beginning_at(position: Callable[[], InputState]) -> DistributedFiles:
         return with_attributes(
-            strategy.distribute_datasets_from_function(lambda context: dataset_of(context, state)),
+            strategy.distribute_datasets_from_function(lambda context: dataset_of(context, position())),
             steps_per_epoch=layout.steps,
             repeats=training,
             plan=layout.plan,
-            state=dataclasses.replace(state, canonical_shards=len(layout.plan.shards)),
+            state=position(),
             at=at,
         )
+
+    def at(state: InputState) -> DistributedFiles:
+        if policy == "local":
+            check_local(strategy, state, num_pipelines=num_pipelines)
+        state = dataclasses.replace(state, canonical_shards=len(layout.plan.shards))
+        if not training:
+            return beginning_at(lambda: state)
+        iterations = Iterations(state, steps_per_epoch=layout.steps, build=lambda state: beginning_at(lambda: state))
+        # Workers of parameter servers build their datasets in each fit.
+        dataset = beginning_at((lambda: state) if in_sync else (lambda: iterations.current))
+        return let_iterations_differ(dataset, iterations)
 
     return at(state)
 

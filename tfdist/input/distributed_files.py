@@ -23,8 +23,8 @@ class DistributedFiles(Protocol):
         repeats: whether the dataset repeats without end, as it does with training=True; otherwise it ends after one
             epoch.
         plan: the segments of files that each canonical shard reads.
-        state: position at which the dataset begins, with the number of canonical shards in force. It does not change
-            while the dataset is read: `state.after(steps, steps_per_epoch=...)` returns a later position.
+        state: position at which the first iteration begins, with the number of canonical shards in force. It does not
+            change while the dataset is read: `state.after(steps, steps_per_epoch=...)` returns a later position.
         at: returns the dataset of the same files that begins at another position, an InputState.
 
     Example:

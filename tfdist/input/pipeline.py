@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfdist.input.cache import POSITIONS, pick_from_memory, positions_in_memory
+from tfdist.input.cache import POSITIONS, pick_from_memory, positions_in_memory, records_in_memory
 from tfdist.input.layout import Layout
 from tfdist.input.parse import CHUNK, Parser
 from tfdist.input.read import Order, ShardTable, Source, read_shard
@@ -28,6 +28,7 @@ class Pipeline:
         num_pipelines: number of input pipelines.
         number: number of this pipeline, an integer or a scalar tensor.
         replicas: number of replicas that this pipeline feeds, which is the number of its batches in a step.
+        memory: the datasets that are kept in memory, by number of the pipeline, for all positions together.
     """
 
     def __init__(
@@ -39,9 +40,13 @@ class Pipeline:
         num_pipelines: int,
         number: int | tf.Tensor,
         replicas: int,
+        memory: dict[int, tf.data.Dataset],
     ) -> None:
         self._layout, self._source, self._state = layout, source, state
         self._shards = len(layout.plan.shards) // num_pipelines
+        # Workers of parameter servers build their pipelines in a function, which owns its datasets.
+        self._memory = memory if isinstance(number, int) and tf.executing_eagerly() else {}
+        self._key = number if isinstance(number, int) else 0
         self._number = tf.cast(number, tf.int64)
         self._replicas = replicas
         self._batch_size = layout.rows_per_shard * self._shards // replicas
@@ -73,7 +78,11 @@ class Pipeline:
             deterministic=True,
         )
         if cache:
-            rows = pick_from_memory(rows, self._layout.table, first=first, shards=self._shards, source=self._source)
+            if self._key not in self._memory:
+                self._memory[self._key] = records_in_memory(
+                    self._layout.table, first=first, shards=self._shards, source=self._source
+                )
+            rows = pick_from_memory(rows, self._memory[self._key], shards=self._shards)
         chunk = min(CHUNK, self._batch_size)
         if self._layout.all_steps_full:
             parsed = rows.rebatch(chunk).map(parse, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)

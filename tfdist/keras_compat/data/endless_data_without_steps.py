@@ -1,13 +1,15 @@
 """Mends fit without steps_per_epoch on data that repeats without end, which fails or never ends.
 
 With the mend, `fit` uses the attribute `steps_per_epoch` of a dataset. The datasets of tfdist.input have this
-attribute. Before training, `fit` refuses endless data without the attribute.
+attribute. Before training, `fit` refuses endless data without the attribute. The next fit on a dataset of tfdist.input
+begins at the epoch of its order that follows.
 
 Source: Keras 3 trains for ever, and Keras 2 refuses all endless datasets. No upstream issue is known.
 """
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 from collections.abc import Callable
 from typing import Any
@@ -45,10 +47,25 @@ def _with_steps(stock: Callable) -> Callable:
                     "expected steps_per_epoch for data that repeats without end, received None; pass it to fit."
                 )
             bound[_STEPS] = steps
+        with _one_iteration(self, data, bound.get(_STEPS)):
             return stock(**bound)
-        return stock(self, *args, **kwargs)
 
     return fit
+
+
+def _one_iteration(model: Any, data: Any, steps_per_epoch: int | None) -> contextlib.AbstractContextManager[None]:
+    """Returns the context of a fit, in which Keras may make several iterators of a dataset of tfdist.input."""
+    iterations = getattr(data, "iterations", None)
+    if iterations is None:
+        return contextlib.nullcontext()
+    former = getattr(getattr(model, "history", None), "epoch", None)
+
+    def steps_read() -> int:
+        epochs = getattr(getattr(model, "history", None), "epoch", None)
+        # Each fit makes a new list.
+        return 0 if epochs is None or epochs is former else len(epochs) * (steps_per_epoch or 0)
+
+    return iterations.one_for(steps_read)
 
 
 def _is_endless(data: Any) -> bool:

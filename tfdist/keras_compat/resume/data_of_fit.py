@@ -47,6 +47,17 @@ def moved(dataset: Any, steps: int) -> Any:
     return dataset.at(dataset.state.after(steps, steps_per_epoch=dataset.steps_per_epoch))
 
 
+def moved_in_fit(dataset: Any, steps: int) -> Any:
+    """Returns the dataset that begins some steps after the beginning of a fit, or None if only reading can move it.
+
+    Args:
+        dataset: dataset of fit.
+        steps: number of steps since the beginning of the fit, which may have begun at a later epoch of the order.
+    """
+    iterations = getattr(dataset, "iterations", None)
+    return moved(dataset, steps) if iterations is None else iterations.at_step(steps)
+
+
 def is_asynchronous(model: Any) -> bool:
     """Returns whether the workers of a model make steps at different times, so that only an epoch has a clear end.
 

@@ -17,7 +17,7 @@ from typing import Any
 from tfdist.keras_compat.resume.data_of_fit import (
     depends_on_earlier_epochs,
     is_asynchronous,
-    moved,
+    moved_in_fit,
     newest_data,
     read_batches,
     remember_newest,
@@ -69,7 +69,7 @@ class TrainingData:
             self._handler._initial_epoch = epoch
             return
         self._handler._inferred_steps = num_batches
-        sought = moved(self._handler._dataset, steps)
+        sought = moved_in_fit(self._handler._dataset, steps)
         if sought is not None:
             self._handler._dataset = sought
         self._handler._tfdist_start = (epochs, step, sought is not None)

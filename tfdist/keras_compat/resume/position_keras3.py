@@ -18,7 +18,7 @@ from typing import Any
 from tfdist.keras_compat.resume.data_of_fit import (
     depends_on_earlier_epochs,
     is_asynchronous,
-    moved,
+    moved_in_fit,
     newest_data,
     read_batches,
     remember_newest,
@@ -69,7 +69,7 @@ class TrainingData:
         if is_asynchronous(model):
             return
         self._iterator._num_batches = num_batches
-        sought = moved(self._iterator._distributed_dataset, steps)
+        sought = moved_in_fit(self._iterator._distributed_dataset, steps)
         if sought is not None:
             self._iterator._distributed_dataset = sought
         self._iterator._tfdist_start = (epochs, step, sought is not None)

@@ -62,6 +62,17 @@ def test_files_of_log_normal_sizes_are_balanced(seed):
     assert plan.imbalance <= max(1.02, max(sizes) / mean)
 
 
+def test_the_records_decide_and_not_the_bytes():
+    """Seven files of 100 long records and one of 3000 short ones, all of equal size: a step reads records."""
+    unequal = [File(name=str(i), size=100_000, records=3000 if i == 7 else 100) for i in range(8)]
+    assert plan_shards(unequal, 8).policy == "records"
+    assert plan_shards(unequal, 8, policy="files").imbalance == pytest.approx(3000 * 8 / 3700)
+    # Four files have most of the bytes, and all have the same number of records.
+    equal = [File(name=str(i), size=100_000 if i % 4 == 0 else 10, records=100) for i in range(16)]
+    plan = plan_shards(equal, 8)
+    assert (plan.policy, plan.records, plan.imbalance) == ("files", (200,) * 8, 1.0)
+
+
 def test_few_or_unequal_files_are_split_by_record_if_records_are_counted():
     three = [File(name=name, size=10, records=10) for name in "abc"]
     assert plan_shards(three, 3).policy == "files"

@@ -175,8 +175,8 @@ def distribute_files(
     check_step(state, steps_per_epoch=layout.steps)
     get_logger().log(
         logging.INFO if training else logging.DEBUG,
-        "%d files with %d records (%s), %d steps%s of %d records: policy %s, %d canonical shards, imbalance %.3f; "
-        "each replica receives %d records in a step",
+        "%d files with %d records (%s), %d steps%s of %d records: policy %s, %d canonical shards, imbalance %.3f in "
+        "records; each replica receives %d records in a step",
         num_files,
         records,
         counted.how,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import heapq
+import os
 from collections.abc import Sequence
 
 from tfdist.input.plan_table import format_table
@@ -91,9 +92,10 @@ class ShardPlan:
 
     @property
     def imbalance(self) -> float:
-        """Size of the largest shard in bytes, divided by the mean size; 1 for a balanced plan."""
-        sizes = self.sizes
-        return max(sizes) * len(sizes) / total if (total := sum(sizes)) else 1.0
+        """Records of the largest shard, divided by the mean; 1 for a balanced plan. Without counts, bytes instead."""
+        records = [count for count in self.records if count is not None]
+        amounts = records if len(records) == len(self.shards) else self.sizes
+        return max(amounts) * len(amounts) / total if (total := sum(amounts)) else 1.0
 
     def of_pipelines(self, num_pipelines: int) -> ShardPlan:
         """Returns a plan with one shard for each input pipeline, which joins the shards that the pipeline reads.
@@ -128,7 +130,7 @@ def _sum_if_known(counts: Sequence[int | None]) -> int | None:
     return sum(known) if len(known) == len(counts) else None
 
 
-def plan_shards(files: Sequence[File | str], num_shards: int, *, policy: str = "auto") -> ShardPlan:
+def plan_shards(files: Sequence[File | str | os.PathLike[str]], num_shards: int, *, policy: str = "auto") -> ShardPlan:
     """Returns a plan that divides files among shards.
 
     The plan depends on the names, sizes and counts of the files, and not on the order in which they are listed.
@@ -140,7 +142,7 @@ def plan_shards(files: Sequence[File | str], num_shards: int, *, policy: str = "
         policy: how the files are divided.
 
             - `files`: each file belongs to one shard. Files are taken from the largest to the smallest, and each goes
-              to the shard with the fewest bytes so far.
+              to the shard with the fewest records so far, or the fewest bytes if some file has not been counted.
             - `records`: the files are laid end to end and cut into parts whose numbers of records differ by at most 1.
             - `replicate`: every shard reads all files.
             - `auto`: `files` if there are enough files and the largest shard is at most 1.1 times the mean, or if some
@@ -157,7 +159,7 @@ def plan_shards(files: Sequence[File | str], num_shards: int, *, policy: str = "
         >>> [[segment.file for segment in shard] for shard in plan.shards], plan.sizes
         ([['a'], ['b', 'c']], (7, 8))
     """
-    given = [file if isinstance(file, File) else File(name=file, size=1) for file in files]
+    given = [file if isinstance(file, File) else File(name=os.fspath(file), size=1) for file in files]
     _check(given, num_shards, policy)
     ordered = sorted(given, key=lambda file: file.name)
     if policy == "replicate":
@@ -196,13 +198,16 @@ def _whole(file: File) -> Segment:
 
 
 def _by_file(files: Sequence[File], num_shards: int) -> tuple[tuple[Segment, ...], ...]:
+    counts = [file.records for file in files if file.records is not None]
+    # A step takes the same number of records from each shard, however long they are.
+    amounts = counts if len(counts) == len(files) else [file.size for file in files]
     shards: list[list[File]] = [[] for _ in range(num_shards)]
-    # Ordered by bytes, then by number of files, so that empty files are spread over the shards as well.
+    # Ordered by amount, then by number of files, so that empty files are spread over the shards as well.
     heap = [(0, 0, shard) for shard in range(num_shards)]
-    for file in sorted(files, key=lambda file: (-file.size, file.name)):
-        size, count, shard = heapq.heappop(heap)
+    for amount, file in sorted(zip(amounts, files, strict=True), key=lambda pair: (-pair[0], pair[1].name)):
+        total, count, shard = heapq.heappop(heap)
         shards[shard].append(file)
-        heapq.heappush(heap, (size + file.size, count + 1, shard))
+        heapq.heappush(heap, (total + amount, count + 1, shard))
     return tuple(tuple(_whole(file) for file in sorted(shard, key=lambda file: file.name)) for shard in shards)
 
 

@@ -12,7 +12,7 @@ def format_table(
 
     Args:
         policy: the policy of the plan.
-        imbalance: size of the largest shard in bytes, divided by the mean size.
+        imbalance: records of the largest shard, divided by the mean; bytes if a shard has not been counted.
         segments: number of segments of each shard.
         records: number of records of each shard; None is shown as "?".
         sizes: bytes of each shard.
@@ -31,9 +31,11 @@ def format_table(
     table = Table("shard", "files", "records", "bytes", "of the mean", box=rich.box.SIMPLE_HEAD)
     for column in table.columns[1:]:
         column.justify = "right"
-    mean = sum(sizes) / len(sizes)
+    counts = [count for count in records if count is not None]
+    amounts = counts if len(counts) == len(sizes) else sizes
+    mean = sum(amounts) / len(amounts)
     for shard, (files, count, size) in enumerate(zip(segments, records, sizes, strict=True)):
-        share = f"{size / mean:.3f}" if mean else "-"
+        share = f"{amounts[shard] / mean:.3f}" if mean else "-"
         table.add_row(str(shard), str(files), "?" if count is None else f"{count:,}", f"{size:,}", share)
     # In a notebook, rich would also display an empty frame.
     console = Console(width=88, color_system=None, force_jupyter=False)

@@ -7,6 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfdist.input.packed import unpacked
 from tfdist.input.read import Source
 
 # Number of records that one thread parses at a time.
@@ -36,6 +37,7 @@ class Parser:
         with tf.device("CPU:0"):
             self.file, record = _first_record(files, source)
             file, first = self.file, source.first(tf.constant(self.file))
+            self._read = None if source.reader is None else source.reader(tf.constant(file)).element_spec
             try:
                 example = self._call(record)
             except Exception as error:
@@ -55,6 +57,7 @@ class Parser:
         return tf.map_fn(self._as_specified, _as_record(parts), fn_output_signature=self._spec)
 
     def _call(self, record: Any) -> Any:
+        record = unpacked(record, self._read)
         return self._parse_fn(*record) if isinstance(record, tuple) else self._parse_fn(record)
 
     def _checked(self, record: Any) -> Any:

@@ -15,6 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfdist.input.index import GRANULE, RecordIndex
+from tfdist.input.packed import packed
 from tfdist.input.plan import ShardPlan
 
 Reader = Callable[[tf.Tensor], tf.data.Dataset]
@@ -54,14 +55,14 @@ class Source:
     def first(self, name: tf.Tensor) -> tf.data.Dataset:
         """Returns a dataset of the first record of a file, which reads only a few kilobytes of a TFRecord file."""
         if self.reader is not None:
-            return self.reader(name).take(1)
+            return packed(self.reader(name)).take(1)
         small = tf.data.TFRecordDataset(name, compression_type=self.compression, buffer_size=_SMALL_BUFFER_BYTES)
         return small.take(1)
 
     def whole(self, name: tf.Tensor) -> tf.data.Dataset:
         """Returns a dataset of all records of a file."""
         if self.reader is not None:
-            return self.reader(name)
+            return packed(self.reader(name))
         return tf.data.TFRecordDataset(name, compression_type=self.compression)
 
 
@@ -203,12 +204,7 @@ def _windows(
         # reader's dataset are not ignored, since such a dataset may continue after an error.
         records = records.ignore_errors(log_warning=True)
     windows = records.batch(order.window)
-    empty = tf.nest.map_structure(
-        lambda spec: (
-            tf.zeros([0, *spec.shape[1:]], spec.dtype) if spec.dtype != tf.string else tf.constant([], tf.string)
-        ),
-        windows.element_spec,
-    )
+    empty = tf.nest.map_structure(lambda spec: tf.zeros([0, *spec.shape[1:]], spec.dtype), windows.element_spec)
     return windows.concatenate(tf.data.Dataset.from_tensors(empty).repeat()).prefetch(1)
 
 

@@ -78,7 +78,7 @@ def test_a_file_name_without_a_folder_is_saved_in_the_current_folder(tmp_path, m
 def test_an_existing_file_is_replaced(tmp_path):
     path = tmp_path / "model.keras"
     path.write_text("old")
-    save_model(build(), str(path))
+    save_model(build(), path)
     assert os.listdir(tmp_path) == ["model.keras"]
     keras().models.load_model(str(path))
 

@@ -14,7 +14,7 @@ from tfdist.saving.scratch import put_in_place, scratch_beside, scratch_elsewher
 from tfdist.workers import LOST_CLUSTER_ERRORS, agree, is_chief
 
 
-def save_model(model: Any, path: str) -> None:
+def save_model(model: Any, path: str | os.PathLike[str]) -> None:
     """Saves a model with its optimizer's state as a `.keras` file; every worker calls it.
 
     Reading some variables (batch statistics, metrics) synchronizes the workers, so that all of them have to take part.
@@ -39,6 +39,7 @@ def save_model(model: Any, path: str) -> None:
         >>> os.path.exists(path)
         True
     """
+    path = os.fspath(path)
     if not path.endswith(".keras"):
         raise ValueError(f"expected a file name that ends in .keras, received {path!r}; append .keras.")
     with written_by_chief(path, model.distribute_strategy) as scratch:
@@ -46,7 +47,7 @@ def save_model(model: Any, path: str) -> None:
 
 
 @contextlib.contextmanager
-def written_by_chief(path: str, strategy: tf.distribute.Strategy) -> Iterator[str]:
+def written_by_chief(path: str | os.PathLike[str], strategy: tf.distribute.Strategy) -> Iterator[str]:
     """Yields a scratch name to write to, and renames to `path` the files that the chief wrote; every worker enters it.
 
     The scratch name has the same last part as `path`, in another folder. The body may write several files to that
@@ -70,6 +71,7 @@ def written_by_chief(path: str, strategy: tf.distribute.Strategy) -> Iterator[st
         >>> open(path).read()
         '1 2 3'
     """
+    path = os.fspath(path)
     to = f"save {path!r}"
     own = zlib.crc32((path if "://" in path else os.path.abspath(path)).encode())
     with contextlib.ExitStack() as stack:

@@ -14,7 +14,7 @@ from tfdist.saving.scratch_folder import PREFIX, scratch_folder
 
 
 @contextlib.contextmanager
-def replaced(path: str) -> Iterator[str]:
+def replaced(path: str | os.PathLike[str]) -> Iterator[str]:
     """Yields a scratch name to write to, and renames the written files to `path` unless the body fails.
 
     One process writes `path`; for several workers see written_by_chief.
@@ -31,6 +31,7 @@ def replaced(path: str) -> Iterator[str]:
         >>> open(path).read()
         '1 2 3'
     """
+    path = os.fspath(path)
     with scratch_beside(path) as scratch:
         yield scratch
         put_in_place(os.path.dirname(scratch), os.path.dirname(path))

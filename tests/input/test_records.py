@@ -46,3 +46,31 @@ def test_a_number_of_shards_below_one_is_refused(num_shards, tmp_path):
 def test_an_unknown_compression_is_refused(tmp_path):
     with pytest.raises(ValueError, match=r"^expected compression to be 'GZIP', '' or None, received 'ZIP'.$"):
         write_tfrecords([b"a"], str(tmp_path / "letters"), num_shards=1, compression="ZIP")
+
+
+def test_files_of_another_number_of_shards_are_not_written_beside_older_ones(tmp_path):
+    prefix = str(tmp_path / "letters")
+    files = write_tfrecords([b"a", b"b"], prefix, num_shards=2)
+    message = (
+        f"expected no files of another number of shards than 1 beside {prefix!r}, received 'letters-00000-of-00002"
+    )
+    with pytest.raises(ValueError, match=re.escape(message)):
+        write_tfrecords([b"c"], prefix, num_shards=1)
+    assert count_records(prefix + "-*") == 2
+    # The same files can be written again, and files of another prefix beside them.
+    assert write_tfrecords([b"c", b"d", b"e"], prefix, num_shards=2) == files
+    write_tfrecords([b"f"], prefix + "-more", num_shards=1)
+    assert count_records(files) == 3
+
+
+def test_texts_and_tensors_are_written_as_their_bytes(tmp_path):
+    texts = ["é", "日本語", "a"]
+    files = write_tfrecords([*texts, tf.constant("ü")], tmp_path / "texts", num_shards=1)
+    assert [record.decode() for record in records(files[0])] == [*texts, "ü"]
+    # The index has the right size, else the file would be refused.
+    assert count_records(files) == 4
+
+
+def test_a_record_that_is_not_serialized_is_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"^expected serialized records of type bytes, received int; serialize each"):
+        write_tfrecords([1], tmp_path / "numbers", num_shards=1)

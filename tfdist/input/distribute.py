@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -21,10 +21,11 @@ from tfdist.input.checks import (
     check_step,
 )
 from tfdist.input.distributed_files import DistributedFiles, with_attributes
-from tfdist.input.find import compression_of, count_files, find_files
+from tfdist.input.find import Files, compression_of, count_files, find_files, indexes_of
+from tfdist.input.index import RecordIndex
 from tfdist.input.iterations import Iterations, let_iterations_differ
 from tfdist.input.layout import Layout
-from tfdist.input.local import Counted, check_local, on_every_worker, plan_of
+from tfdist.input.local import Counted, check_local, on_every_worker, plan_of, together
 from tfdist.input.parse import Parser
 from tfdist.input.pipeline import Pipeline
 from tfdist.input.plan import File
@@ -37,7 +38,7 @@ _SHUFFLE_BUFFER = 10_000
 
 def distribute_files(
     strategy: tf.distribute.Strategy,
-    files: str | Sequence[str | File],
+    files: Files,
     *,
     parse_fn: Callable[..., Any],
     global_batch_size: int,
@@ -223,7 +224,7 @@ def distribute_files(
 def _count(
     strategy: tf.distribute.Strategy | None,
     *,
-    files: str | Sequence[str | File],
+    files: Files,
     parse_fn: Callable[..., Any],
     compression: str | None,
     reader: Reader | None,
@@ -233,10 +234,17 @@ def _count(
 
     Without a strategy, this worker counts all of its files.
     """
-    found = find_files(files)
-    if compression is None:
-        compression = compression_of(found) if reader is None else ""
-    source = Source(compression=compression, reader=reader, skip_corrupt=skip_corrupt)
+
+    def find() -> tuple[list[File], Source, dict[str, RecordIndex]]:
+        found = find_files(files)
+        kind = compression
+        if kind is None:
+            kind = compression_of(found) if reader is None else ""
+        source = Source(compression=kind, reader=reader, skip_corrupt=skip_corrupt)
+        return found, source, indexes_of(found, source)
+
+    # If a worker fails alone, the others would wait for it in the next exchange.
+    found, source, indexes = together(strategy, find, to="find its files in distribute_files")
     num_workers = count_workers(strategy)
 
     def add(counts: np.ndarray) -> np.ndarray:
@@ -250,9 +258,14 @@ def _count(
         sum_over_workers=add if num_workers > 1 else None,
         worker=worker_index(strategy) if strategy is not None else 0,
         num_workers=num_workers,
+        indexes=indexes,
     )
     full = [file.name for file in known if file.records]
-    parse = Parser(parse_fn, full, source) if full else None
+    parse = together(
+        strategy,
+        lambda: Parser(parse_fn, full, source) if full else None,
+        to="parse its first record in distribute_files",
+    )
     return Counted(files=known, indexes=indexes, how=how, source=source, parse=parse)
 
 

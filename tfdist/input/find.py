@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import os
+import re
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -16,23 +18,37 @@ from tfdist.input.read import Source
 
 # Returns the sum of the arrays of all workers. Collective: every worker calls it.
 SumOverWorkers = Callable[[np.ndarray], np.ndarray]
+# A pattern, or names, or File values.
+Files = str | os.PathLike[str] | Sequence[str | os.PathLike[str] | File]
+# Names such as those of write_tfrecords and TensorFlow Datasets: the number of a file, and how many files there are.
+_NUMBERED = re.compile(r"(.*-)\d+(-of-\d+)(?!\d)(.*)", re.DOTALL)
 
 
-def find_files(files: str | Sequence[str | File]) -> list[File]:
+def find_files(files: Files) -> list[File]:
     """Returns the files of a pattern or a list, with their sizes, ordered by name.
 
     Args:
         files: a pattern, or names, or File values, which are used as they are. tf.io.gfile must be able to read them.
 
     Raises:
-        ValueError: if no file matches the pattern, if a file is listed twice, does not exist or is a directory.
+        ValueError: if no file matches the pattern, if it matches two sets of numbered files, if a file is listed twice,
+            does not exist or is a directory.
     """
-    if isinstance(files, str):
-        names: list[str | File] = [name for name in sorted(tf.io.gfile.glob(files)) if not name.endswith(SUFFIX)]
-        if not names:
-            raise ValueError(f"expected files that match {files!r}, received none; check the pattern.")
+    names: list[str | File]
+    if isinstance(files, (str, os.PathLike)):
+        pattern = os.fspath(files)
+        matched = [name for name in sorted(tf.io.gfile.glob(pattern)) if not name.endswith(SUFFIX)]
+        if not matched:
+            raise ValueError(f"expected files that match {pattern!r}, received none; check the pattern.")
+        sets = _two_sets(matched)
+        if sets:
+            raise ValueError(
+                f"expected one set of files that match {pattern!r}, received {sets[0]!r} and {sets[1]!r}, which belong "
+                "to two sets of the same name; delete the old set, or write the number of files in the pattern."
+            )
+        names = list(matched)
     else:
-        names = list(files)
+        names = [file if isinstance(file, File) else os.fspath(file) for file in files]
         if not names:
             raise ValueError("expected at least one file, received an empty list.")
     found: dict[str, File] = {}
@@ -51,6 +67,18 @@ def find_files(files: str | Sequence[str | File]) -> list[File]:
     return sorted(found.values(), key=lambda file: file.name)
 
 
+def _two_sets(names: Sequence[str]) -> tuple[str, str] | None:
+    """Returns two files of one name that belong to sets of another number of files; None if there are none."""
+    sets: dict[tuple[str, str], tuple[str, str]] = {}
+    for name in names:
+        parts = _NUMBERED.fullmatch(name)
+        if parts is not None:
+            total, first = sets.setdefault((parts[1], parts[3]), (parts[2], name))
+            if total != parts[2]:
+                return first, name
+    return None
+
+
 def _size(name: str) -> int:
     try:
         found = tf.io.gfile.stat(name)
@@ -67,26 +95,15 @@ def compression_of(files: Sequence[File]) -> str:
     return next(("GZIP" if is_gzip(file.name) else "" for file in files if file.size), "")
 
 
-def count_files(
-    files: Sequence[File],
-    source: Source,
-    *,
-    sum_over_workers: SumOverWorkers | None,
-    worker: int = 0,
-    num_workers: int = 1,
-) -> tuple[list[File], dict[str, RecordIndex], str]:
-    """Returns the files with their numbers of records, their indexes, and how the records were counted.
+def indexes_of(files: Sequence[File], source: Source) -> dict[str, RecordIndex]:
+    """Returns the indexes of the files that have one, by name.
 
     Args:
-        files: files with their sizes, the same on every worker.
-        source: how the files are read.
-        sum_over_workers: returns the sum of the arrays of all workers; None if this process counts alone.
-        worker: number of this worker, from 0.
-        num_workers: number of workers. Each of them counts a part of the files that have no index.
+        files: files with their sizes.
+        source: how the files are read. Files of a reader have no index.
 
     Raises:
-        ValueError: if a file does not have the size that its index states; on every worker, if a file is truncated or
-            corrupt, or if workers see different files.
+        ValueError: if a file does not have the size that its index states, or if an index cannot be read.
     """
     indexes = {} if source.reader is not None else read_indexes([file.name for file in files])
     for file in files:
@@ -96,6 +113,33 @@ def count_files(
                 f"expected {index.size} bytes in {file.name!r}, as its index states, received {file.size}; write the "
                 "file and its index again, or delete the index if the file is complete."
             )
+    return indexes
+
+
+def count_files(
+    files: Sequence[File],
+    source: Source,
+    *,
+    sum_over_workers: SumOverWorkers | None,
+    worker: int = 0,
+    num_workers: int = 1,
+    indexes: dict[str, RecordIndex] | None = None,
+) -> tuple[list[File], dict[str, RecordIndex], str]:
+    """Returns the files with their numbers of records, their indexes, and how the records were counted.
+
+    Args:
+        files: files with their sizes, the same on every worker.
+        source: how the files are read.
+        sum_over_workers: returns the sum of the arrays of all workers; None if this process counts alone.
+        worker: number of this worker, from 0.
+        num_workers: number of workers. Each of them counts a part of the files that have no index.
+        indexes: what `indexes_of` has returned; None calls it.
+
+    Raises:
+        ValueError: if a file does not have the size that its index states; on every worker, if a file is truncated or
+            corrupt, or if workers see different files.
+    """
+    indexes = indexes_of(files, source) if indexes is None else indexes
     unknown = [file.name not in indexes and file.records is None for file in files]
     if sum_over_workers is not None:
         _check_same_files(files, sum_over_workers, worker, num_workers)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 from collections.abc import Callable
+from typing import TypeVar
 
 import numpy as np
 import tensorflow as tf
@@ -20,6 +21,8 @@ from tfdist.input.plan import File, Segment, ShardPlan
 from tfdist.input.read import ShardTable, Source
 from tfdist.input.state import InputState
 from tfdist.workers import count_workers, run_on_every_worker, worker_index
+
+T = TypeVar("T")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -60,6 +63,32 @@ class Counted:
         """Returns what maps records to examples. There are records."""
         assert self.parse is not None
         return self.parse
+
+
+def together(strategy: tf.distribute.Strategy | None, action: Callable[[], T], *, to: str) -> T:
+    """Returns the result of an action, which every worker calls; raises an error on all of them if it fails on one.
+
+    Args:
+        strategy: the strategy of the workers; None if this worker acts alone.
+        action: what the workers do.
+        to: what they do, in words, for messages.
+
+    Example:
+        >>> import tfdist
+        >>> from tfdist.input.local import together
+        >>> together(tfdist.create_strategy("one_device"), lambda: "found", to="look")
+        'found'
+    """
+    if strategy is None:
+        return action()
+    results: list[T] = []
+
+    def act() -> tuple[int, ...]:
+        results.append(action())
+        return ()
+
+    run_on_every_worker(strategy, act, width=0, to=to)
+    return results[0]
 
 
 def on_every_worker(strategy: tf.distribute.Strategy, count: Callable[[], Counted]) -> Counted:

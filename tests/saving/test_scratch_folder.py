@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import os
@@ -160,3 +161,23 @@ def test_where_everyone_may_write_folders_of_other_users_are_kept(mode, is_remov
     assert abandoned.exists() != is_removed
     remove_abandoned(str(tmp_path))
     assert not abandoned.exists()
+
+
+def test_a_folder_that_another_writer_removes_meanwhile_disturbs_nobody(tmp_path, monkeypatch):
+    """Workers of one host write to its folder for temporary files, where everyone may write, at the same time."""
+    tmp_path.chmod(0o1777)
+    (tmp_path / ".tfdist-other").mkdir()
+    scandir = os.scandir
+
+    @contextlib.contextmanager
+    def removing(path):
+        with scandir(path) as entries:
+            found = list(entries)
+        for entry in found:
+            os.rmdir(entry.path)
+        yield iter(found)
+
+    monkeypatch.setattr(module.os, "scandir", removing)
+    assert remove_abandoned(str(tmp_path)) == []
+    with scratch_folder(str(tmp_path)) as folder:
+        assert os.path.isdir(folder)

@@ -80,9 +80,17 @@ def remove_abandoned(parent: str, prefix: str = PREFIX) -> list[str]:
             for entry in entries
             if entry.name.startswith(prefix)
             and entry.is_dir(follow_symlinks=False)
-            and (not is_public or entry.stat(follow_symlinks=False).st_uid == os.geteuid())
+            and (not is_public or _is_own(entry))
         ]
     return [os.path.basename(path) for path in sorted(found) if _remove_if_abandoned(path)]
+
+
+def _is_own(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.stat(follow_symlinks=False).st_uid == os.geteuid()
+    except FileNotFoundError:
+        # Its writer has finished, such as another worker on this host.
+        return False
 
 
 def _remove_if_abandoned(hidden: str) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfdist.saving.scratch import put_in_place, scratch_beside, scratch_elsewhere
+from tfdist.saving.scratch import path_to_write, put_in_place, scratch_beside, scratch_elsewhere
 from tfdist.workers import LOST_CLUSTER_ERRORS, agree, is_chief
 
 
@@ -71,7 +71,7 @@ def written_by_chief(path: str | os.PathLike[str], strategy: tf.distribute.Strat
         >>> open(path).read()
         '1 2 3'
     """
-    path = os.fspath(path)
+    path = path_to_write(path)
     to = f"save {path!r}"
     own = zlib.crc32((path if "://" in path else os.path.abspath(path)).encode())
     with contextlib.ExitStack() as stack:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import shutil
+import stat
 import tempfile
 import uuid
 from collections.abc import Iterator
@@ -11,6 +14,9 @@ from collections.abc import Iterator
 import tensorflow as tf
 
 from tfdist.saving.scratch_folder import PREFIX, scratch_folder
+
+# Other remote file systems have no folders, and rename the files of a folder one by one, in any order.
+_RENAME_FOLDERS = ("file://", "hdfs://", "viewfs://")
 
 
 @contextlib.contextmanager
@@ -31,10 +37,25 @@ def replaced(path: str | os.PathLike[str]) -> Iterator[str]:
         >>> open(path).read()
         '1 2 3'
     """
-    path = os.fspath(path)
+    path = path_to_write(path)
     with scratch_beside(path) as scratch:
         yield scratch
         put_in_place(os.path.dirname(scratch), os.path.dirname(path))
+
+
+def path_to_write(path: str | os.PathLike[str]) -> str:
+    """Returns a path whose last part is a name, or is empty for files in the folder.
+
+    Args:
+        path: a path.
+
+    Example:
+        >>> from tfdist.saving.scratch import path_to_write
+        >>> path_to_write("runs/model.keras"), path_to_write("runs/..")
+        ('runs/model.keras', 'runs/../')
+    """
+    name = os.fspath(path)
+    return os.path.join(name, "") if os.path.basename(name) in (os.curdir, os.pardir) else name
 
 
 @contextlib.contextmanager
@@ -70,16 +91,38 @@ def put_in_place(scratch: str, folder: str) -> None:
         folder: the folder to move to.
     """
     remote = "://" in folder
+    renames_folders = not remote or folder.startswith(_RENAME_FOLDERS)
     names = tf.io.gfile.listdir(scratch) if remote else os.listdir(scratch)
     for name in sorted((name.rstrip("/") for name in names), key=_when_to_move):
         source, target = os.path.join(scratch, name), os.path.join(folder, name)
-        if tf.io.gfile.isdir(source) and tf.io.gfile.exists(target):
+        if tf.io.gfile.isdir(source) and (tf.io.gfile.exists(target) or not renames_folders):
             # As when Keras writes to an existing folder, files that the new content does not replace are kept.
+            tf.io.gfile.makedirs(target)
             put_in_place(source, target)
         elif remote:
             tf.io.gfile.rename(source, target, overwrite=True)
         else:
-            os.replace(source, target)
+            _replace(source, target)
+
+
+def _replace(source: str, target: str) -> None:
+    """Moves a file or folder; a file keeps the permissions and the symbolic link of the file that it replaces."""
+    if os.path.isfile(source) and os.path.isfile(target):
+        with contextlib.suppress(OSError):
+            os.chmod(source, stat.S_IMODE(os.stat(target).st_mode))
+    if not os.path.islink(target):
+        os.replace(source, target)
+        return
+    real = os.path.realpath(target)
+    try:
+        os.replace(source, real)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        with scratch_folder(os.path.dirname(real)) as beside:
+            copy = os.path.join(beside, os.path.basename(real))
+            shutil.copy(source, copy)
+            os.replace(copy, real)
 
 
 def _when_to_move(name: str) -> tuple[int, str]:

@@ -197,7 +197,7 @@ def distribute_files(
             num_files,
         )
 
-    def beginning_at(position: Callable[[], InputState]) -> DistributedFiles:
+    def dataset_at(position: Callable[[], InputState]) -> DistributedFiles:
         return with_attributes(
             strategy.distribute_datasets_from_function(lambda context: dataset_of(context, position())),
             steps_per_epoch=layout.steps,
@@ -207,16 +207,25 @@ def distribute_files(
             at=at,
         )
 
+    def beginning_at(state: InputState) -> DistributedFiles:
+        def fixed() -> InputState:
+            return state
+
+        return dataset_at(fixed)
+
     def at(state: InputState) -> DistributedFiles:
         if policy == "local":
             check_local(strategy, state, num_pipelines=num_pipelines)
         state = dataclasses.replace(state, canonical_shards=len(layout.plan.shards))
         if not training:
-            return beginning_at(lambda: state)
-        iterations = Iterations(state, steps_per_epoch=layout.steps, build=lambda state: beginning_at(lambda: state))
+            return beginning_at(state)
+        iterations = Iterations(state, steps_per_epoch=layout.steps, build=beginning_at)
+
+        def current() -> InputState:
+            return iterations.current
+
         # Workers of parameter servers build their datasets in each fit.
-        dataset = beginning_at((lambda: state) if in_sync else (lambda: iterations.current))
-        return let_iterations_differ(dataset, iterations)
+        return let_iterations_differ(beginning_at(state) if in_sync else dataset_at(current), iterations)
 
     return at(state)
 

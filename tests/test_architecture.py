@@ -20,6 +20,7 @@ SMALL = {
     "_installed",
     "_log",
     "_loss_rules",
+    "_paths",
     "_sending",
     "_suggestions",
     "_version",

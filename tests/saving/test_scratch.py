@@ -11,7 +11,8 @@ import pytest
 import tensorflow as tf
 
 from tfdist import create_strategy
-from tfdist.saving import replaced, written_by_chief
+from tfdist.input import count_records, write_tfrecords
+from tfdist.saving import replaced, save_model, written_by_chief
 
 
 def write(path, text):
@@ -75,3 +76,21 @@ def test_a_folder_of_a_remote_file_system_arrives_with_its_content():
             with tf.io.gfile.GFile(f"{path}/{name}") as file:
                 assert file.read() == text
     assert tf.io.gfile.listdir("ram://saving") == ["model"]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda path: replaced(path).__enter__(),
+        lambda path: save_model(tf.keras.Sequential(), path / "model.keras"),
+        lambda path: write_tfrecords([b"a"], path / "train", num_shards=1),
+        lambda path: count_records(path / "train-*"),
+        lambda path: count_records([path / "train"]),
+    ],
+)
+def test_an_address_that_pathlib_has_changed_is_refused(call, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    message = r"expected the address of a remote file as text, received the path 'gs:/bucket.*; pass 'gs://bucket"
+    with pytest.raises(ValueError, match=message):
+        call(Path("gs://bucket"))
+    assert os.listdir(tmp_path) == []

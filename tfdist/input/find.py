@@ -12,6 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfdist._log import get_logger
+from tfdist._paths import text_of_path
 from tfdist.input.index import SUFFIX, RecordIndex, count, is_gzip, read_indexes
 from tfdist.input.plan import File
 from tfdist.input.read import Source
@@ -36,7 +37,7 @@ def find_files(files: Files) -> list[File]:
     """
     names: list[str | File]
     if isinstance(files, (str, os.PathLike)):
-        pattern = os.fspath(files)
+        pattern = text_of_path(files)
         matched = [name for name in sorted(tf.io.gfile.glob(pattern)) if not name.endswith(SUFFIX)]
         if not matched:
             raise ValueError(f"expected files that match {pattern!r}, received none; check the pattern.")
@@ -48,7 +49,7 @@ def find_files(files: Files) -> list[File]:
             )
         names = list(matched)
     else:
-        names = [file if isinstance(file, File) else os.fspath(file) for file in files]
+        names = [file if isinstance(file, File) else text_of_path(file) for file in files]
         if not names:
             raise ValueError("expected at least one file, received an empty list.")
     found: dict[str, File] = {}

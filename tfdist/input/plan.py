@@ -7,6 +7,7 @@ import heapq
 import os
 from collections.abc import Sequence
 
+from tfdist._paths import text_of_path
 from tfdist.input.plan_table import format_table
 
 POLICIES: tuple[str, ...] = ("auto", "files", "records", "replicate")
@@ -159,7 +160,7 @@ def plan_shards(files: Sequence[File | str | os.PathLike[str]], num_shards: int,
         >>> [[segment.file for segment in shard] for shard in plan.shards], plan.sizes
         ([['a'], ['b', 'c']], (7, 8))
     """
-    given = [file if isinstance(file, File) else File(name=os.fspath(file), size=1) for file in files]
+    given = [file if isinstance(file, File) else File(name=text_of_path(file), size=1) for file in files]
     _check(given, num_shards, policy)
     ordered = sorted(given, key=lambda file: file.name)
     if policy == "replicate":

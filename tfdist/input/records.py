@@ -8,6 +8,7 @@ from collections.abc import Iterable
 
 import tensorflow as tf
 
+from tfdist._paths import text_of_path
 from tfdist.input.find import Files, compression_of, count_files, find_files
 from tfdist.input.index import IndexBuilder, RecordIndex, write_index
 from tfdist.input.read import Source
@@ -50,7 +51,7 @@ def write_tfrecords(
         raise ValueError(f"expected num_shards to be at least 1, received {num_shards}.")
     if compression not in (None, "", "GZIP"):
         raise ValueError(f"expected compression to be 'GZIP', '' or None, received {compression!r}.")
-    prefix = os.fspath(prefix)
+    prefix = text_of_path(prefix)
     tf.io.gfile.makedirs(os.path.dirname(prefix) or ".")
     _check_no_other_set(prefix, num_shards)
     names = [f"{prefix}-{i:05d}-of-{num_shards:05d}.tfrecord" for i in range(num_shards)]

@@ -10,6 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfdist._paths import text_of_path
 from tfdist.saving.scratch import path_to_write, put_in_place, scratch_beside, scratch_elsewhere
 from tfdist.workers import LOST_CLUSTER_ERRORS, agree, is_chief
 
@@ -39,7 +40,7 @@ def save_model(model: Any, path: str | os.PathLike[str]) -> None:
         >>> os.path.exists(path)
         True
     """
-    path = os.fspath(path)
+    path = text_of_path(path)
     if not path.endswith(".keras"):
         raise ValueError(f"expected a file name that ends in .keras, received {path!r}; append .keras.")
     with written_by_chief(path, model.distribute_strategy) as scratch:

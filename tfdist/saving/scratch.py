@@ -13,6 +13,7 @@ from collections.abc import Iterator
 
 import tensorflow as tf
 
+from tfdist._paths import text_of_path
 from tfdist.saving.scratch_folder import PREFIX, scratch_folder
 
 # Other remote file systems have no folders, and rename the files of a folder one by one, in any order.
@@ -54,7 +55,7 @@ def path_to_write(path: str | os.PathLike[str]) -> str:
         >>> path_to_write("runs/model.keras"), path_to_write("runs/..")
         ('runs/model.keras', 'runs/../')
     """
-    name = os.fspath(path)
+    name = text_of_path(path)
     return os.path.join(name, "") if os.path.basename(name) in (os.curdir, os.pardir) else name
 
 

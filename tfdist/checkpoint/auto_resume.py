@@ -262,6 +262,7 @@ class AutoResume(LastCallback):
         before_first_step(
             self.model,
             lambda: self._state.restore_made(waiting, former_replicas=part.notes["replicas"]),
+            makes_variables=bool(waiting),
             batches=self._step - self._execution_begin,
             logs=self._logs if self._step else None,
         )

@@ -141,10 +141,5 @@ def test_a_model_that_is_built_in_its_first_step(strategy, tmp_path):
 
 @pytest.mark.full
 def test_a_model_that_runs_eagerly(tmp_path):
-    strategy, options = tfdist.create_strategy("one_device"), {"compiled": {"run_eagerly": True}}
-    if keras_in_use().is_keras3:
-        check(strategy, tmp_path / "run", at=[{"train": 5}, {"train": 9}], **options)
-    else:
-        # Keras 2 makes variables in the first step, which cannot be traced before it is executed.
-        with pytest.raises(ValueError, match="expected variables for"):
-            check(strategy, tmp_path / "run", at=[{"train": 5}], **options)
+    options = {"compiled": {"run_eagerly": True}}
+    check(tfdist.create_strategy("one_device"), tmp_path / "run", at=[{"train": 5}, {"train": 9}], **options)

@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from tfdist._log import get_logger
 from tfdist.checkpoint.keeper import Keeper, Options
 from tfdist.checkpoint.order_of_data import check_order
 from tfdist.checkpoint.part import Part
@@ -130,16 +131,28 @@ class AutoResume(LastCallback):
             self._state.restore_finished(part)
             self._data.end(self.model)
             return
-        # The last step is shown to Keras again, without being executed, since it may have been the last of its epoch.
-        repeated = self._step - self._execution_begin if self._step else 0
+        self._begin_changed_epoch_anew(notes)
         self._data.go_to(
             self.model,
             epoch=self._epoch,
             epochs=self._epoch - self._first_epoch,
-            step=self._step - repeated,
-            steps=self._steps - repeated,
+            # The last step is shown to Keras again, without being executed, since it may have been the last one.
+            begin=self._execution_begin if self._step else 0,
+            step=self._step,
             num_batches=notes["num_batches"],
         )
+
+    def _begin_changed_epoch_anew(self, notes: Mapping[str, Any]) -> None:
+        """Goes to the beginning of the epoch if it has another number of steps than before, of other batches then."""
+        former, now = notes.get("steps_of_epoch", notes["num_batches"]), self._data.steps_of_epoch
+        if self._step and not self._stops and None not in (former, now) and former != now:
+            get_logger().warning(
+                "an epoch had %d steps and has %d now: epoch %d begins anew, with the weights of the snapshot",
+                former,
+                now,
+                self._epoch + 1,
+            )
+            self._step = 0
 
     def before_epoch_begin(self, epoch: int) -> None:
         """Restores a snapshot from between two epochs, before the other callbacks begin the epoch."""
@@ -229,7 +242,7 @@ class AutoResume(LastCallback):
         """Keeps the end of the training on disk, and removes what is in memory."""
         self._data.begin(self.model)
         if self._loaded is not None:
-            self._state.restore(self._loaded)
+            self._state.restore(self._loaded, in_epoch=self._loaded.notes["step"] > 0)
         is_kept = self._loaded is not None and self._loaded.notes["is_finished"]
         self._keeper.finish(None if is_kept else self._part(is_finished=True))
 
@@ -242,6 +255,7 @@ class AutoResume(LastCallback):
             "execution_begin": self._execution_begin,
             "num_batches": self._data.num_batches,
             "epochs_before": 0 if self._iterations is None else self._iterations.epochs_before,
+            "steps_of_epoch": self._data.steps_of_epoch,
         }
         return self._state.read(
             step=self._steps,
@@ -255,7 +269,7 @@ class AutoResume(LastCallback):
         part, self._loaded = self._loaded, None
         if part is None:
             return
-        waiting = self._state.restore(part)
+        waiting = self._state.restore(part, in_epoch=self._step > 0)
         if not waiting and not self._step:
             return
         self.hides_step = self._step > 0

@@ -89,14 +89,14 @@ class StateOfFit:
         for name, (callback, _) in self._callbacks.items():
             go_on_with_file(callback, part.notes["files"].get(name))
 
-    def restore(self, part: Part) -> dict[str, np.ndarray]:
+    def restore(self, part: Part, *, in_epoch: bool) -> dict[str, np.ndarray]:
         """Assigns values to variables and callbacks, and returns the values whose variables do not exist yet.
 
         Args:
             part: what `read` has returned in an earlier process.
+            in_epoch: whether the fit goes on in the middle of an epoch; otherwise the metrics begin anew.
         """
-        # At the end of an epoch the metrics begin anew.
-        kinds = (*_KINDS, _METRICS) if part.notes["step"] else _KINDS
+        kinds = (*_KINDS, _METRICS) if in_epoch else _KINDS
         waiting = self._variables.restore(part, kinds=kinds)
         for name, (callback, _) in self._callbacks.items():
             set_plain_state(callback, part.notes["callbacks"].get(name, {}), part.values)
@@ -118,7 +118,7 @@ class StateOfFit:
             )
         build_optimizer(self._model)
         self._own.build(self._model.distribute_strategy)
-        self.restore(part)
+        self.restore(part, in_epoch=part.notes["step"] > 0)
 
     def restore_made(self, values: Mapping[str, np.ndarray], *, former_replicas: int) -> None:
         """Assigns values to variables that the trace of the first step has made.

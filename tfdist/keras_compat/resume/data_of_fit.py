@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -128,19 +129,24 @@ def depends_on_earlier_epochs(data: Any) -> bool:
     )
 
 
-def read_batches(iterator: Any, batches: int | None) -> None:
+def read_batches(iterator: Any, batches: int | None, *, may_end: bool = False) -> None:
     """Reads batches and discards them.
 
     Args:
         iterator: iterator of a distributed dataset or of a dataset.
         batches: number of batches; None for all.
+        may_end: whether there may be fewer batches.
+
+    Raises:
+        ValueError: if there are fewer batches.
     """
-    if batches is None:
-        batches = sum(1 for _ in iterator)
-    else:
-        for _ in range(batches):
-            next(iterator)
-    _local.batches = getattr(_local, "batches", 0) + batches
+    number = sum(1 for _ in itertools.islice(iterator, batches))
+    if batches is not None and number < batches and not may_end:
+        raise ValueError(
+            f"expected data with at least the {batches} batches that the training has read before its interruption, "
+            f"received {number}; go on with the same data, or begin anew in another directory."
+        )
+    _local.batches = getattr(_local, "batches", 0) + number
 
 
 def say_what_was_read() -> None:

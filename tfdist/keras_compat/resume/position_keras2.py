@@ -35,10 +35,17 @@ class TrainingData:
 
     def __init__(self, handler: Any) -> None:
         self._handler = handler
+        self._former: int | None = None
 
     @property
     def num_batches(self) -> int | None:
         """Number of batches of an epoch, which Keras may learn only at the end of the first epoch."""
+        own = self.steps_of_epoch
+        return self._former if own is None else own
+
+    @property
+    def steps_of_epoch(self) -> int | None:
+        """Number of steps of an epoch, as far as the data or the options of fit say it."""
         steps = self._handler._inferred_steps
         return None if steps is None else int(steps)
 
@@ -54,25 +61,27 @@ class TrainingData:
             model: the model in fit.
         """
 
-    def go_to(self, model: Any, *, epochs: int, epoch: int, step: int, steps: int, num_batches: int | None) -> None:
-        """Makes the next epoch begin at a step.
+    def go_to(self, model: Any, *, epochs: int, epoch: int, begin: int, step: int, num_batches: int | None) -> None:
+        """Makes the next epoch begin at a step, after showing the execution before it again.
 
         Args:
             model: the model in fit.
             epochs: number of complete epochs before.
             epoch: number of the next epoch.
-            step: number of steps in the current epoch.
-            steps: number of steps in all epochs together.
-            num_batches: what the attribute was at this position.
+            begin: number of the first step of the execution to show again.
+            step: number of steps in the current epoch; 0 shows nothing again.
+            num_batches: what the attribute was at this position, which counts if the data does not say it.
         """
         if is_asynchronous(model):
             self._handler._initial_epoch = epoch
             return
-        self._handler._inferred_steps = num_batches
-        sought = moved_in_fit(self._handler._dataset, steps)
+        self._former, sought = num_batches, None
+        if self.steps_of_epoch is not None and not self._handler._adapter.should_recreate_iterator():
+            # The same iterator serves the epochs that follow.
+            sought = moved_in_fit(self._handler._dataset, epochs * self.steps_of_epoch + begin)
         if sought is not None:
             self._handler._dataset = sought
-        self._handler._tfdist_start = (epochs, step, sought is not None)
+        self._handler._tfdist_start = (epochs, begin, step, sought is not None, num_batches)
 
     def end(self, model: Any) -> None:
         """Makes fit end without another epoch."""
@@ -90,30 +99,45 @@ def watch_training_data() -> None:
     handler = engine_module("data_adapter").DataHandler
     remember_newest(handler)
     handler.enumerate_epochs = _beginning_at_a_step(handler.enumerate_epochs)
+    handler.steps = _showing_a_step(handler.steps)
 
 
 def _beginning_at_a_step(stock: Callable) -> Callable:
     @functools.wraps(stock)
     def enumerate_epochs(self: Any) -> Iterator[tuple[int, Any]]:
-        start = self.__dict__.pop("_tfdist_start", (0, 0, True))
+        start = self.__dict__.pop("_tfdist_start", (0, 0, 0, True, None))
         if start is None:
             return
-        epochs, step, can_seek = start
+        epochs, begin, step, can_seek, num_batches = start
         done = 0
+        own = self._inferred_steps
         # One iterator serves all epochs, or each epoch has an iterator of its own.
         is_shared = not self._adapter.should_recreate_iterator()
         reads = epochs and not can_seek and (is_shared or depends_on_earlier_epochs(self._dataset))
         for epoch, iterator in stock(self):
             if done < epochs:
                 if reads:
-                    read_batches(iterator, int(self._inferred_steps))
+                    read_batches(iterator, int(num_batches if own is None else own))
                 done += 1
                 continue
             if step:
-                if not can_seek:
-                    read_batches(iterator, step)
-                self._initial_step, step = step, 0
+                read_batches(iterator, 0 if can_seek else begin)
+                self._tfdist_shown, step = (begin, step), 0
             say_what_was_read()
             yield epoch, iterator
 
     return enumerate_epochs
+
+
+def _showing_a_step(stock: Callable) -> Callable:
+    @functools.wraps(stock)
+    def steps(self: Any) -> Iterator[int]:
+        shown = self.__dict__.pop("_tfdist_shown", None)
+        if shown is not None:
+            # The execution before the step may have had another number of steps than those that follow.
+            begin, self._initial_step = shown
+            self._step_increment = self._initial_step - begin - 1
+            yield begin
+        yield from stock(self)
+
+    return steps

@@ -35,11 +35,18 @@ class TrainingData:
 
     def __init__(self, iterator: Any) -> None:
         self._iterator = iterator
+        self._former: int | None = None
 
     @property
     def num_batches(self) -> int | None:
         """Number of batches of the dataset, which Keras may learn only at the end of the first epoch."""
-        return self._iterator._num_batches
+        own = self._iterator._num_batches
+        return self._former if own is None else own
+
+    @property
+    def steps_of_epoch(self) -> int | None:
+        """Number of steps of an epoch, as far as the data or the options of fit say it."""
+        return self._iterator.num_batches
 
     @property
     def dataset(self) -> Any:
@@ -54,25 +61,28 @@ class TrainingData:
         """
         model._initial_epoch = None
 
-    def go_to(self, model: Any, *, epochs: int, epoch: int, step: int, steps: int, num_batches: int | None) -> None:
-        """Makes the next epoch begin at a step.
+    def go_to(self, model: Any, *, epochs: int, epoch: int, begin: int, step: int, num_batches: int | None) -> None:
+        """Makes the next epoch begin at a step, after showing the execution before it again.
 
         Args:
             model: the model in fit.
             epochs: number of complete epochs before.
             epoch: number of the next epoch.
-            step: number of steps in the current epoch.
-            steps: number of steps in all epochs together.
-            num_batches: what the attribute was at this position.
+            begin: number of the first step of the execution to show again.
+            step: number of steps in the current epoch; 0 shows nothing again.
+            num_batches: what the attribute was at this position, which counts if the data does not say it.
         """
         model._initial_epoch = epoch
         if is_asynchronous(model):
             return
-        self._iterator._num_batches = num_batches
-        sought = moved_in_fit(self._iterator._distributed_dataset, steps)
+        self._former = num_batches
+        sought = None
+        if self._iterator.steps_per_epoch is not None:
+            # The same iterator serves the epochs that follow.
+            sought = moved_in_fit(self._iterator._distributed_dataset, epochs * self._iterator.steps_per_epoch + begin)
         if sought is not None:
             self._iterator._distributed_dataset = sought
-        self._iterator._tfdist_start = (epochs, step, sought is not None)
+        self._iterator._tfdist_start = (epochs, begin, step, sought is not None, num_batches)
 
     def end(self, model: Any) -> None:
         """Makes fit end without another epoch."""
@@ -100,21 +110,50 @@ def watch_training_data() -> None:
 def _beginning_at_a_step(stock: Callable) -> Callable:
     @functools.wraps(stock)
     def enumerate_iterator(self: Any) -> Iterator[tuple[Any, ...]]:
-        epochs, step, can_seek = self.__dict__.pop("_tfdist_start", (0, 0, True))
+        start = self.__dict__.pop("_tfdist_start", None)
+        if start is None:
+            yield from stock(self)
+            return
+        epochs, begin, step, can_seek, num_batches = start
         # With steps_per_epoch one iterator serves all epochs; otherwise each epoch has an iterator of its own.
         is_shared = self.steps_per_epoch is not None
         reads = epochs and not can_seek and (is_shared or depends_on_earlier_epochs(self._distributed_dataset))
+        own = self._num_batches
+        self._num_batches = num_batches if own is None else own
         for _ in range(epochs):
             for *_, iterator in stock(self):
                 if reads:
-                    read_batches(iterator, self.steps_per_execution)
-        # Since Keras 3.11 the last step of an execution stands beside the first.
-        for first, *last, iterator in stock(self):
-            if first < step:
-                if not can_seek:
-                    read_batches(iterator, min(self.steps_per_execution, step - first))
-                continue
-            say_what_was_read()
-            yield first, *last, iterator
+                    # The last execution may be shorter, and Keras counts one too many if the data does not say it.
+                    read_batches(iterator, self.steps_per_execution, may_end=not is_shared)
+        # Keras learns it again from data that does not say it, since the data may have changed.
+        self._num_batches = own
+        yield from _from_step(self, stock(self), begin=0 if can_seek else begin, shown=begin, step=step)
 
     return enumerate_iterator
+
+
+def _from_step(
+    iterator: Any, executions: Iterator[tuple[Any, ...]], *, begin: int, shown: int, step: int
+) -> Iterator[tuple[Any, ...]]:
+    """Yields the execution that ends before a step, and those that follow, whatever the size of the first one was.
+
+    Args:
+        iterator: the epoch iterator.
+        executions: the executions of the whole epoch: first step, last step since Keras 3.11, and iterator.
+        begin: number of batches to read before.
+        shown: first step of the execution that ends before `step`.
+        step: first step of the execution after it; 0 for the whole epoch.
+    """
+    size = iterator.steps_per_execution
+    shift = step % size
+    is_first = True
+    for first, *last, batches in executions:
+        if is_first:
+            read_batches(batches, begin)
+            say_what_was_read()
+            if step:
+                yield shown, *(step - 1 for _ in last), batches
+            is_first = False
+        is_over = iterator.num_batches is not None and first + shift >= iterator.num_batches
+        if first + size > step and not is_over:
+            yield first + shift, *(one + shift for one in last), batches

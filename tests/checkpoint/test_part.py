@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
+from tfdist.checkpoint import part as part_module
 from tfdist.checkpoint.part import BrokenPartError, Part, index_of, read_part, size_of_values, whole_part, write_part
 
 DTYPES = st.sampled_from(["float16", "float32", "float64", "int8", "uint8", "int32", "int64", "bool", "complex64"])
@@ -42,6 +43,32 @@ def test_dtypes_of_accelerators_are_kept(dtype):
     found = read_part(bytes_of(Part(step=0, values={"a": array}, notes={}))).values["a"]
     assert found.dtype == array.dtype
     assert found.tobytes() == array.tobytes()
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.array(["cat", "horse"]),
+        np.array([b"cat", b"horse"]),
+        np.array(["2026-01-01"], "datetime64[D]"),
+        np.arange(3, dtype=">f4"),
+        np.array([(1, "a", [0.5, 1.0])], [("step", "i4"), ("name", "U2"), ("pair", "f8", (2,))]),
+    ],
+    ids=["text", "bytes", "date", "big-endian", "fields"],
+)
+def test_arrays_of_other_kinds_are_kept(array):
+    found = read_part(bytes_of(Part(step=0, values={"a": array}, notes={}))).values["a"]
+    assert found.dtype == array.dtype
+    assert found.tobytes() == array.tobytes()
+
+
+def test_texts_of_earlier_versions_are_read(monkeypatch):
+    monkeypatch.setattr(part_module, "_name_of", lambda dtype: dtype.name)
+    values = {"texts": np.array(["cat", "horse"]), "bytes": np.array([b"cat", b"horse"])}
+    found = read_part(bytes_of(Part(step=0, values=values, notes={}))).values
+    assert {name: array.tolist() for name, array in found.items()} == {
+        name: array.tolist() for name, array in values.items()
+    }
 
 
 def test_an_array_of_any_order_in_memory_is_kept():

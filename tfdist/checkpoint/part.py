@@ -16,6 +16,7 @@ place in shared memory, which the file formats of libraries do not allow. This f
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import math
@@ -79,7 +80,7 @@ def index_of(part: Part) -> bytes:
     for (name, array), place in zip(part.values.items(), places, strict=False):
         if array.dtype.hasobject:
             raise ValueError(f"expected an array of numbers for {name!r}, received one of {array.dtype} objects.")
-        listed.append([name, array.dtype.name, list(array.shape), place])
+        listed.append([name, _name_of(array.dtype), list(array.shape), place])
     return json.dumps({"step": part.step, "values": listed, "notes": part.notes}).encode()
 
 
@@ -177,8 +178,27 @@ def _head(buffer: memoryview) -> tuple[int, int, int]:
     return place, size, number
 
 
+def _name_of(dtype: np.dtype) -> Any:
+    """Returns what `_dtype_of` makes the dtype of again."""
+    # Only the name tells bfloat16 from two bytes, and only the other texts tell how long a text is.
+    with contextlib.suppress(TypeError):
+        if np.dtype(dtype.name) == dtype:
+            return dtype.name
+    return dtype.str if dtype.names is None else dtype.descr
+
+
+def _dtype_of(name: Any) -> np.dtype:
+    if isinstance(name, list):
+        return np.dtype([(field, _dtype_of(kind).str, *map(tuple, shape)) for field, kind, *shape in name])
+    # Earlier snapshots have the number of bits of a text.
+    for begin, kind, bits in (("str", "U", 32), ("bytes", "S", 8)):
+        if name.startswith(begin) and name[len(begin) :].isdigit():
+            return np.dtype(f"{kind}{int(name[len(begin) :]) // bits}")
+    return np.dtype(name)
+
+
 def _array(buffer: memoryview, dtype: str, shape: Sequence[int], place: int) -> np.ndarray:
-    kind = np.dtype(dtype)
+    kind = _dtype_of(dtype)
     count = math.prod(shape)
     if not count:
         return np.zeros(shape, kind)

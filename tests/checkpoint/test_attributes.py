@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from tfdist.keras_compat.resume.attributes import plain_state, set_plain_state
+from tfdist.keras_compat.resume.attributes import digests, plain_state, set_plain_state
 
 
 class Best(NamedTuple):
@@ -95,10 +95,15 @@ def test_other_values_are_those_of_the_new_program(value: Any) -> None:
 
 
 def test_attributes_that_have_not_changed_are_those_of_the_new_program() -> None:
-    holder = Holder(patience=3, losses=collections.deque([1.0]))
-    since = plain_state(holder, {}, "holder")
+    arrays: dict[str, np.ndarray] = {}
+    rows = {"rows": np.ones([3]), "rows_seen": [np.zeros([2])], "best": np.float32(1.0)}
+    holder = Holder(patience=3, losses=collections.deque([1.0]), **rows)
+    since = digests(holder, "holder")
+    assert plain_state(holder, arrays, "holder", since=since) == {}
     holder.losses.append(2.0)
-    assert list(plain_state(holder, {}, "holder", since=since)) == ["losses"]
+    holder.rows_seen[0][1] = 5.0
+    assert list(plain_state(holder, arrays, "holder", since=since)) == ["losses", "rows_seen"]
+    assert list(arrays) == ["holder/rows_seen/0"]
 
 
 @pytest.mark.parametrize("function", [["os", "system"], ["builtins", "list"], ["os", "no_such_name"]])

@@ -154,6 +154,10 @@ class AutoResume(LastCallback):
             )
             self._step = 0
 
+    def after_train_begin(self) -> None:
+        """Notes what the other callbacks have been given, or have set themselves: a new start does so again."""
+        self._state.callbacks_have_begun()
+
     def before_epoch_begin(self, epoch: int) -> None:
         """Restores a snapshot from between two epochs, before the other callbacks begin the epoch."""
         self._data.begin(self.model)

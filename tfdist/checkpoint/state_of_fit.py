@@ -11,7 +11,7 @@ import tensorflow as tf
 from tfdist.checkpoint.part import Part
 from tfdist.checkpoint.trained_variables import TrainedVariables
 from tfdist.keras_compat.local_steps.own_variables import OwnVariables
-from tfdist.keras_compat.resume.attributes import plain_state, set_plain_state
+from tfdist.keras_compat.resume.attributes import digests, plain_state, set_plain_state
 from tfdist.keras_compat.resume.files import go_on_with_file, position_of_file
 from tfdist.keras_compat.resume.variables import build_optimizer, training_variables
 
@@ -27,8 +27,8 @@ class StateOfFit:
     Args:
         model: the model in fit.
         strategy: its strategy.
-        callbacks: the callbacks whose state is part of the snapshot. What they contain now is not kept, so that options
-            that the program gives to a callback stay in force when the program changes them.
+        callbacks: the callbacks whose state is part of the snapshot. What they contain when they have begun is not
+            kept, so that what the program gives to a callback stays in force when the program changes it.
         directory: directory of the snapshots, for messages.
     """
 
@@ -36,12 +36,16 @@ class StateOfFit:
         self, model: Any, strategy: tf.distribute.Strategy, callbacks: Sequence[Any], *, directory: str
     ) -> None:
         self._model, self._directory = model, directory
-        names = _names_of(callbacks)
-        self._callbacks = {name: (one, plain_state(one, {}, "")) for name, one in zip(names, callbacks, strict=True)}
+        self._callbacks = dict(zip(_names_of(callbacks), callbacks, strict=True))
+        self.callbacks_have_begun()
         self._own = OwnVariables([model])
         self._variables = TrainedVariables(lambda: training_variables(model), strategy, self._own)
         self.model_name = self._variables.fingerprint(kind="model/", optimizers=type(model.optimizer).__name__)
         """Fingerprint of the model and its optimizer."""
+
+    def callbacks_have_begun(self) -> None:
+        """Notes what the callbacks contain after their on_train_begin, and keeps only what changes from then on."""
+        self._since = {name: digests(callback, f"{_CALLBACKS}{name}") for name, callback in self._callbacks.items()}
 
     def read_metrics(self) -> dict[str, np.ndarray]:
         """Returns a copy of the values of the metrics."""
@@ -67,15 +71,15 @@ class StateOfFit:
         """
         arrays: dict[str, np.ndarray] = {f"{_LOGS}{name}": np.asarray(value) for name, value in logs.items()}
         states = {
-            name: plain_state(callback, arrays, f"{_CALLBACKS}{name}", since=since)
-            for name, (callback, since) in self._callbacks.items()
+            name: plain_state(callback, arrays, f"{_CALLBACKS}{name}", since=self._since[name])
+            for name, callback in self._callbacks.items()
         }
         notes = {
             **position,
             "stopped": bool(self._model.stop_training),
             "is_finished": is_finished,
             "callbacks": states,
-            "files": {name: position_of_file(callback) for name, (callback, _) in self._callbacks.items()},
+            "files": {name: position_of_file(callback) for name, callback in self._callbacks.items()},
             "model": self.model_name,
         }
         return Part(step=step, values={**self._variables.read(), **(metrics or {}), **arrays}, notes=notes)
@@ -86,7 +90,7 @@ class StateOfFit:
         Args:
             part: what the fit goes on from.
         """
-        for name, (callback, _) in self._callbacks.items():
+        for name, callback in self._callbacks.items():
             go_on_with_file(callback, part.notes["files"].get(name))
 
     def restore(self, part: Part, *, in_epoch: bool) -> dict[str, np.ndarray]:
@@ -98,7 +102,7 @@ class StateOfFit:
         """
         kinds = (*_KINDS, _METRICS) if in_epoch else _KINDS
         waiting = self._variables.restore(part, kinds=kinds)
-        for name, (callback, _) in self._callbacks.items():
+        for name, callback in self._callbacks.items():
             set_plain_state(callback, part.notes["callbacks"].get(name, {}), part.values)
         return waiting
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import hashlib
 import sys
 from collections.abc import Mapping
 from typing import Any
@@ -11,6 +12,8 @@ import numpy as np
 
 # Attributes that Keras sets when fit begins.
 _OF_KERAS = {"params", "model", "_model", "validation_data", "_chief_worker_only", "_supports_tf_logs"}
+# What TensorBoard says of a trace that runs, which ends with the process.
+_OF_A_TRACE = {"_is_tracing", "_profiler_started", "_should_trace", "_batch_trace_context"}
 _ARRAY = "array"
 # Their subclasses may have other arguments, so that only these classes themselves are kept.
 _SEQUENCES: tuple[Any, ...] = (list, tuple, set, frozenset, collections.deque)
@@ -18,7 +21,7 @@ _DICTS: tuple[Any, ...] = (dict, collections.OrderedDict, collections.Counter, c
 
 
 def plain_state(
-    callback: Any, arrays: dict[str, np.ndarray], prefix: str, *, since: Mapping[str, Any] | None = None
+    callback: Any, arrays: dict[str, np.ndarray], prefix: str, *, since: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
     """Returns the attributes of a callback that JSON can hold; arrays become entries of `arrays`.
 
@@ -26,12 +29,12 @@ def plain_state(
         callback: a callback of Keras or of the user.
         arrays: receives the arrays by name.
         prefix: beginning of the names of the arrays.
-        since: a former result. Attributes that have not changed since are left out, so that the options that the
-            program gives to a callback stay in force when the program changes them.
+        since: what `digests` has returned. Attributes that have not changed since are left out, so that what the
+            program gives to a callback stays in force when the program changes it.
     """
     found: dict[str, Any] = {}
     for name, value in vars(callback).items():
-        if name in _OF_KERAS:
+        if name in _OF_KERAS | _OF_A_TRACE:
             continue
         own: dict[str, np.ndarray] = {}
         try:
@@ -39,10 +42,35 @@ def plain_state(
         except TypeError:
             # Files, models and functions are made anew by the program.
             continue
-        if own or since is None or since.get(name, found) != packed:
+        if since is None or since.get(name) != _digest(packed, own):
             found[name] = packed
             arrays.update(own)
     return found
+
+
+def digests(callback: Any, prefix: str) -> dict[str, str]:
+    """Returns what plain_state compares the attributes of a callback with.
+
+    Args:
+        callback: a callback of Keras or of the user.
+        prefix: beginning of the names of the arrays.
+    """
+    arrays: dict[str, np.ndarray] = {}
+    state = plain_state(callback, arrays, prefix)
+    return {name: _digest(packed, _within(arrays, f"{prefix}/{name}")) for name, packed in state.items()}
+
+
+def _within(arrays: Mapping[str, np.ndarray], name: str) -> dict[str, np.ndarray]:
+    return {key: array for key, array in arrays.items() if f"{key}/".startswith(f"{name}/")}
+
+
+def _digest(packed: Any, arrays: Mapping[str, np.ndarray]) -> str:
+    # repr tells 1 from 1.0 and from True.
+    digest = hashlib.blake2b(repr(packed).encode(), digest_size=16)
+    for array in arrays.values():
+        digest.update(f"{array.dtype} {array.shape}".encode())
+        digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+    return digest.hexdigest()
 
 
 def set_plain_state(callback: Any, state: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:

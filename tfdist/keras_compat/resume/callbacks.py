@@ -26,6 +26,9 @@ class LastCallback(keras().callbacks.Callback):  # type: ignore[misc]
     def before_train(self, others: list[Any]) -> None:
         """Called before `on_train_begin` of any callback, with all other callbacks."""
 
+    def after_train_begin(self) -> None:
+        """Called after `on_train_begin` of all callbacks."""
+
     def before_epoch_begin(self, epoch: int) -> None:
         """Called before `on_epoch_begin` of any callback."""
 
@@ -59,6 +62,8 @@ def watch_callbacks() -> None:
         for last in _last(self):
             last.before_train([one for one in self.callbacks if one is not last])
         stock_begin(self, logs)
+        for last in _last(self):
+            last.after_train_begin()
 
     @functools.wraps(stock_epoch)
     def on_epoch_begin(self: Any, epoch: int, logs: Any = None) -> None:

@@ -139,6 +139,15 @@ def test_a_directory_that_is_made_again_begins_another_run(opened, root):
     assert opened().newest() is None
 
 
+def test_a_directory_whose_visible_files_are_removed_begins_another_run(opened, root):
+    tier = opened()
+    tier.write(part_of(3))
+    tier.close()
+    for path in (root.parent / "run").glob("[!.]*"):
+        path.unlink()
+    assert opened().newest() is None
+
+
 def test_a_kill_at_any_system_call_leaves_the_newest_complete_part(opened, root):
     # Each child writes parts of growing size, which need new slots, and is killed one call later than the one before.
     ended = False

@@ -15,10 +15,10 @@ from tfdist.checkpoint.components import assign_values, name_of, redistribute, v
 from tfdist.checkpoint.disk import Stored, folders_in
 from tfdist.checkpoint.manifest import BrokenSnapshotError, Manifest, read_manifest
 from tfdist.checkpoint.part import Part
+from tfdist.checkpoint.run_name import path_of_run
 from tfdist.keras_compat.resume.variables import build_optimizer, training_variables
 
 _FIRST = "worker-0"
-_RUN = ".run"
 _Identity = tuple[str, int, int]
 
 
@@ -94,7 +94,7 @@ class SnapshotFollower:
     def run(self) -> str:
         """Name of the run whose snapshots are in the directory; empty if none has begun."""
         try:
-            return (self._directory / _RUN).read_text()
+            return path_of_run(str(self._directory)).read_text()
         except OSError:
             return ""
 

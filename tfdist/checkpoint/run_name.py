@@ -9,7 +9,20 @@ from pathlib import Path
 
 from tfdist.saving.scratch_folder import scratch_folder
 
-_RUN = ".run"
+# Seen by everybody, so that `rm -rf DIR/*` removes it and the next training begins anew.
+_RUN = "run"
+# What earlier versions have called it.
+_FORMER = ".run"
+
+
+def path_of_run(directory: str) -> Path:
+    """Returns the path of the file that names the run of a directory.
+
+    Args:
+        directory: directory of the snapshots.
+    """
+    former = Path(directory, _FORMER)
+    return former if former.exists() else Path(directory, _RUN)
 
 
 def run_of(directory: str) -> str:
@@ -18,7 +31,7 @@ def run_of(directory: str) -> str:
     Args:
         directory: an existing directory.
     """
-    path = Path(directory, _RUN)
+    path = path_of_run(directory)
     if not path.exists():
         # The next writer removes the folder if this process is killed.
         with scratch_folder(directory) as scratch:

@@ -150,6 +150,59 @@ def test_a_dataset_without_an_end_needs_steps_per_epoch(tmp_path):
         next(loop.batches(tf.data.Dataset.range(4).repeat()))
 
 
+def count(loop: ResumableLoop, dataset: tf.data.Dataset, stop_at: int = 0, **options: int) -> int:
+    number = 0
+    for _ in loop.batches(dataset, **options):
+        loop.step()
+        number += 1
+        if loop.steps == stop_at:
+            raise InterruptionError
+    return number
+
+
+def test_a_second_call_for_the_same_epochs_is_refused(tmp_path):
+    with (
+        pytest.raises(ValueError, match=r"expected epochs=2 or more in another call of batches, received 1, which an"),
+        ResumableLoop(str(tmp_path), {"total": tf.Variable(0.0)}) as loop,
+    ):
+        for _ in range(3):
+            count(loop, tf.data.Dataset.range(4))
+
+
+def test_calls_with_more_epochs_each_go_on_after_an_interruption(tmp_path):
+    found: list[int] = []
+
+    def run(stop_at: int = 0) -> None:
+        with ResumableLoop(str(tmp_path), {"total": tf.Variable(0.0)}, every_steps=1) as loop:
+            for epoch in range(3):
+                found.append(count(loop, tf.data.Dataset.range(4), stop_at, epochs=epoch + 1))
+
+    with pytest.raises(InterruptionError):
+        run(stop_at=6)
+    run()
+    assert found == [4, 0, 2, 4]
+
+
+@pytest.mark.parametrize("size", ["known", "unknown"])
+def test_data_that_are_too_short_for_steps_per_epoch_are_refused(size, tmp_path):
+    data = tf.data.Dataset.range(10)
+    with (
+        pytest.raises(ValueError, match="expected a dataset with 18 batches for 3 epochs of 6 steps"),
+        ResumableLoop(str(tmp_path), {"total": tf.Variable(0.0)}) as loop,
+    ):
+        count(loop, data if size == "known" else data.filter(lambda _: True), epochs=3, steps_per_epoch=6)
+
+
+def test_data_that_end_before_the_position_are_refused(tmp_path):
+    with pytest.raises(InterruptionError), ResumableLoop(str(tmp_path), {}, every_steps=1) as loop:
+        count(loop, tf.data.Dataset.range(8), 7)
+    with (
+        pytest.raises(ValueError, match="expected data with at least the 7 batches that the training has read"),
+        ResumableLoop(str(tmp_path), {}) as loop,
+    ):
+        count(loop, tf.data.Dataset.range(4))
+
+
 def test_variables_that_do_not_exist_yet_are_refused(tmp_path):
     module, run = tf.Module(), str(tmp_path)
     objects = {"total": tf.Variable(1.0), "module": module}

@@ -18,6 +18,7 @@ from tfdist.keras_compat.local_steps.own_variables import OwnVariables
 from tfdist.keras_compat.resume.data_of_fit import (
     depends_on_earlier_epochs,
     is_endless,
+    is_shorter,
     moved,
     read_batches,
     say_what_was_read,
@@ -95,6 +96,8 @@ class ResumableLoop:
         self._step = 0
         self._last_end: float | None = None
         self._is_finished = False
+        # Number of epochs that calls of `batches` in this process have completed.
+        self._complete = 0
 
     def __enter__(self) -> ResumableLoop:
         self._own.build(self._strategy)
@@ -117,14 +120,21 @@ class ResumableLoop:
 
         Args:
             dataset: a dataset or a distributed dataset. A dataset that ends is read again in each epoch.
-            epochs: number of epochs of the training.
+            epochs: number of epochs of the whole training. If the method is called several times, each call goes on
+                from the one before, with more epochs.
             steps_per_epoch: number of steps of an epoch, for a dataset without an end. The dataset that
                 `distribute_files` returns knows it.
 
         Raises:
-            ValueError: if the order of the data is drawn without a seed, or if a dataset without an end has no
-                steps_per_epoch.
+            ValueError: if the order of the data is drawn without a seed, if a dataset without an end has no
+                steps_per_epoch, if a dataset is too short, or if an earlier call has completed the epochs.
         """
+        if epochs <= self._complete:
+            raise ValueError(
+                f"expected epochs={self._complete + 1} or more in another call of batches, received {epochs}, which an "
+                "earlier call has completed; call batches once with the epochs of the whole training, and read the "
+                "number of the epoch from `epoch` of the loop."
+            )
         check_order(dataset)
         if getattr(dataset, "repeats", False) and steps_per_epoch is None:
             steps_per_epoch = dataset.steps_per_epoch
@@ -132,6 +142,8 @@ class ResumableLoop:
             raise ValueError(
                 "expected steps_per_epoch for a dataset without an end, received None; pass it to batches."
             )
+        if steps_per_epoch is not None and not self._is_finished and is_shorter(dataset, epochs * steps_per_epoch):
+            raise _too_short(epochs, steps_per_epoch)
         source = moved(dataset, self.steps)
         seen = 0 if source is not None else self._step
         # With steps_per_epoch one iterator serves all epochs; otherwise each epoch has an iterator of its own.
@@ -158,9 +170,12 @@ class ResumableLoop:
                     raise ValueError(
                         f"expected one call of step after each batch, received {self.steps - before}; call it once."
                     )
+            if steps_per_epoch is not None and self._step < steps_per_epoch:
+                raise _too_short(epochs, steps_per_epoch)
             self.epoch, self._step = self.epoch + 1, 0
             if self._keeper.pace.is_due(self.steps):
                 self._keeper.keep(self._part())
+        self._complete = max(self._complete, epochs)
 
     def step(self) -> None:
         """Counts a step, and takes a snapshot if one is due; all workers call the method after each step.
@@ -199,3 +214,10 @@ class ResumableLoop:
                 f"{', '.join(sorted(waiting)[:3])}; build the model and the optimizer, or trace the step, before the "
                 "loop begins."
             )
+
+
+def _too_short(epochs: int, steps_per_epoch: int) -> ValueError:
+    return ValueError(
+        f"expected a dataset with {epochs * steps_per_epoch} batches for {epochs} epochs of {steps_per_epoch} steps, "
+        "received one that ends before; call repeat on it, or leave steps_per_epoch out to read it once in each epoch."
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 import numpy as np
 import tensorflow as tf
@@ -14,6 +14,8 @@ from tfdist.checkpoint.components import assign_values, read_values, variable_of
 from tfdist.checkpoint.part import Part
 from tfdist.keras_compat.local_steps.own_variables import OwnVariables
 from tfdist.workers import count_workers, worker_index
+
+METRICS = "metrics/"
 
 
 class TrainedVariables:
@@ -32,6 +34,7 @@ class TrainedVariables:
         replicas: OwnVariables,
     ) -> None:
         self._collect, self._own = collect, replicas
+        self._metrics: set[str] = set()
         self._replicas = strategy.num_replicas_in_sync
         self._first_replica = worker_index(strategy) * (self._replicas // count_workers(strategy))
 
@@ -54,6 +57,12 @@ class TrainedVariables:
         """
         values = {name: value for name, value in part.values.items() if name.startswith(kinds)}
         variables = {name: one for name, one in self._collect().items() if name.startswith(kinds)}
+        begin_anew = _changed_metrics(variables, values)
+        _say_what_begins_anew(begin_anew)
+        # The first step may make metrics that the snapshot does not have, if it has any.
+        self._metrics = {_owner(name) for name in values if name.startswith(METRICS)} | begin_anew
+        values = {name: value for name, value in values.items() if _owner(name) not in begin_anew}
+        variables = {name: one for name, one in variables.items() if _owner(name) not in begin_anew}
         missing = self._assign(variables, values, former_replicas=part.notes["replicas"])
         if missing:
             get_logger().warning("the snapshot has no value for %s, which keep their values", ", ".join(missing))
@@ -73,8 +82,15 @@ class TrainedVariables:
             ValueError: if a variable is missing.
         """
         names = {variable_of(name) for name in values}
-        variables = {name: one for name, one in self._collect().items() if name in names}
+        found = self._collect()
+        variables = {name: one for name, one in found.items() if name in names}
         lost = names - set(variables)
+        metrics = {_owner(name) for name in lost if name.startswith(METRICS)} | _changed_metrics(variables, values)
+        made = {_owner(name) for name in found if name.startswith(METRICS)} if self._metrics else set()
+        # Not of metrics that the program has no longer.
+        _say_what_begins_anew((metrics & made) | (made - self._metrics))
+        variables = {name: one for name, one in variables.items() if _owner(name) not in metrics}
+        lost = {name for name in lost if not name.startswith(METRICS)}
         if lost:
             raise ValueError(
                 f"expected variables for {', '.join(sorted(lost))} of the snapshot in {directory!r}, received none; "
@@ -109,3 +125,29 @@ class TrainedVariables:
                 former_replicas=former_replicas,
                 differing=self._own.differing(),
             )
+
+
+def _owner(name: str) -> str:
+    """Returns the beginning of the names of the variables of a metric; the whole name for other variables."""
+    return name.rsplit("/", 2)[0] if name.startswith(METRICS) else name
+
+
+def _changed_metrics(variables: Mapping[str, tf.Variable], values: Mapping[str, np.ndarray]) -> set[str]:
+    """Returns the metrics that have variables, but others than in the snapshot, or of other shapes."""
+    shapes = {variable_of(name): value.shape for name, value in values.items() if name.startswith(METRICS)}
+    owners = {_owner(name) for name in variables if name.startswith(METRICS)}
+    own = {name: tuple(one.shape) for name, one in variables.items()}
+    return {
+        owner
+        for owner in owners
+        if {name: shape for name, shape in own.items() if _owner(name) == owner}
+        != {name: shape for name, shape in shapes.items() if _owner(name) == owner}
+    }
+
+
+def _say_what_begins_anew(metrics: Collection[str]) -> None:
+    if metrics:
+        names = sorted(name.removeprefix(METRICS).rsplit(" ", 1)[0] for name in metrics)
+        get_logger().warning(
+            "the snapshot has no values for the metrics %s, which begin anew in this epoch", ", ".join(names)
+        )

@@ -75,7 +75,7 @@ def fit(
         ]
         model = keras.Sequential(layers)
         optimizer = keras.optimizers.Adam(0.01, use_ema=use_ema)
-        model.compile(optimizer, "mse", metrics=["mae"], **(compiled or {}))
+        model.compile(optimizer, "mse", **{"metrics": ["mae"], **(compiled or {})})
     x, y = data()
     given = (x, y) if dataset is None else (dataset(x, y),)
     if dataset is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 from typing import Any
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -62,6 +63,62 @@ def test_a_fit_that_a_callback_ends_within_an_epoch_makes_the_end_of_this_epoch(
     x, y = data()
     options = {"validation_data": (x[:32], y[:32]), "extra": lambda: [StopAfter(10)]}
     check(strategy, tmp_path / "run", at=at, resume={"every_steps": 1}, **options)
+
+
+class Given(keras.callbacks.Callback):
+    """Has arrays that the program gives to it, and notes at the beginning how long the training is."""
+
+    def __init__(self, rows: Any) -> None:
+        super().__init__()
+        self.rows, self.names, self.seen = rows, np.array(["cat", "horse"]), np.zeros([2])
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        self.total = self.params["epochs"]
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        self.seen[1] += 1
+
+
+def test_a_new_start_gives_callbacks_what_has_not_changed_since_they_began(tmp_path):
+    strategy, directory = tfdist.create_strategy("one_device"), str(tmp_path / "run")
+    with pytest.raises(InterruptionError):
+        fit(strategy, Interrupt(train=9), Given(np.zeros([1000])), AutoResume(directory, every_steps=3), epochs=2)
+    given = Given(np.ones([1000]))
+    fit(strategy, given, AutoResume(directory, every_steps=3), epochs=3)
+    assert given.rows.mean() == 1.0
+    assert given.total == 3
+    assert given.names.tolist() == ["cat", "horse"]
+    assert given.seen.tolist() == [0.0, 21.0]
+
+
+def test_a_fit_that_was_interrupted_while_tensorboard_traced_it(tmp_path):
+    strategy, directory = tfdist.create_strategy("one_device"), str(tmp_path / "run")
+
+    def callbacks() -> list[Any]:
+        return [keras.callbacks.TensorBoard(str(tmp_path / "logs"), profile_batch=(2, 6))]
+
+    _, expected = fit(strategy, epochs=2)
+    interrupted = callbacks()
+    with pytest.raises(InterruptionError):
+        fit(strategy, Interrupt(train=5), *interrupted, AutoResume(directory, every_steps=1), epochs=2)
+    # The end of the process ends the trace.
+    interrupted[0]._stop_trace()
+    _, found = fit(strategy, *callbacks(), AutoResume(directory), epochs=2)
+    assert found == expected
+
+
+@pytest.mark.parametrize("name", [None, "one_device"])
+def test_a_metric_that_is_added_in_the_middle_of_an_epoch_takes_no_other_values(name, tmp_path, caplog):
+    strategy = tf.distribute.get_strategy() if name is None else tfdist.create_strategy(name)
+    directory = str(tmp_path / "run")
+    _, expected = fit(strategy, epochs=2)
+    with pytest.raises(InterruptionError):
+        fit(strategy, Interrupt(train=9), AutoResume(directory, every_steps=1), epochs=2)
+    compiled = {"metrics": ["mse", "mae"]}
+    _, found = fit(strategy, AutoResume(directory), epochs=2, compiled=compiled)
+    assert {key: found["history"][key] for key in ("loss", "mae")} == expected["history"]
+    assert len(found["history"]["mse"]) == 1
+    assert "the snapshot has no values for the metrics mse, which begin anew in this epoch" in caplog.text
 
 
 @pytest.mark.full

@@ -74,9 +74,23 @@ def is_endless(dataset: Any) -> bool:
     Args:
         dataset: a dataset, or a distributed dataset.
     """
+    return _cardinality(dataset) == tf.data.INFINITE_CARDINALITY
+
+
+def is_shorter(dataset: Any, batches: int) -> bool:
+    """Returns whether a dataset says that it has fewer batches.
+
+    Args:
+        dataset: a dataset, or a distributed dataset.
+        batches: number of batches.
+    """
+    return 0 <= _cardinality(dataset) < batches
+
+
+def _cardinality(dataset: Any) -> int:
     cardinality = getattr(dataset, "cardinality", None)
     found = cardinality() if callable(cardinality) else cardinality
-    return found is not None and int(found) == tf.data.INFINITE_CARDINALITY
+    return tf.data.UNKNOWN_CARDINALITY if found is None else int(found)
 
 
 def datasets_of(data: Any) -> Iterator[tf.data.Dataset]:

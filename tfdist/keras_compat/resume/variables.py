@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import collections
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -23,6 +25,7 @@ def training_variables(model: Any) -> dict[str, tf.Variable]:
     """
     found = _Found()
     found.add("model", model.variables if getattr(model, "built", True) else [])
+    found.add_metrics(model.metrics)
     found.add("metrics", getattr(model, "metrics_variables", None) or [v for m in model.metrics for v in m.variables])
     optimizer = getattr(model, "optimizer", None)
     if optimizer is not None:
@@ -58,6 +61,15 @@ class _Found:
         for number, variable in enumerate(variables):
             self._add(f"{kind}/{number}/{_last_name(variable)}", variable)
 
+    def add_metrics(self, metrics: Iterable[Any]) -> None:
+        """Adds the variables of metrics by the name of each, so that another metric does not take its values."""
+        numbers: collections.Counter[str] = collections.Counter()
+        for metric in _single_metrics(metrics):
+            # Keras numbers the names in the order in which a process makes the metrics.
+            name = re.sub(r"_\d+$", "", str(metric.name)).replace("/", " ")
+            self.add(f"metrics/{name} {numbers[name]}", metric.variables)
+            numbers[name] += 1
+
     def add_referred(self, kind: str, root: Any) -> None:
         if not isinstance(root, Trackable):
             return
@@ -71,6 +83,16 @@ class _Found:
         if own is not None and id(own) not in self._known:
             self._known.add(id(own))
             self.by_name[name] = own
+
+
+def _single_metrics(metrics: Iterable[Any]) -> Iterator[Any]:
+    """Yields metrics; Keras 3 has those of compile in one metric."""
+    for metric in metrics:
+        parts = getattr(metric, "metrics", ())
+        if parts and [id(v) for part in parts for v in part.variables] == [id(v) for v in metric.variables]:
+            yield from _single_metrics(parts)
+        else:
+            yield metric
 
 
 def _variables(owner: Any) -> list[Any]:

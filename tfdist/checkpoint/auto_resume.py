@@ -96,7 +96,7 @@ class AutoResume(LastCallback):
         self._epoch = self._first_epoch = self._steps = self._step = self._execution_begin = 0
         self._logs: Mapping[str, Any] = {}
         self._last_end: float | None = None
-        self._is_prepared = self._stops = False
+        self._is_prepared = self._stops = self._is_over = False
         self._is_asynchronous = is_asynchronous(self.model)
         # The part that is restored at the beginning of the first epoch of this process.
         self._loaded: Part | None = None
@@ -130,6 +130,7 @@ class AutoResume(LastCallback):
             # Once more in after_train, because other callbacks begin anew in their on_train_begin.
             self._state.restore_finished(part)
             self._data.end(self.model)
+            self._is_over = True
             return
         self._begin_changed_epoch_anew(notes)
         self._data.go_to(
@@ -156,7 +157,9 @@ class AutoResume(LastCallback):
 
     def after_train_begin(self) -> None:
         """Notes what the other callbacks have been given, or have set themselves: a new start does so again."""
-        self._state.callbacks_have_begun()
+        if not self._is_over:
+            # Otherwise they already contain what the snapshot has.
+            self._state.callbacks_have_begun()
 
     def before_epoch_begin(self, epoch: int) -> None:
         """Restores a snapshot from between two epochs, before the other callbacks begin the epoch."""

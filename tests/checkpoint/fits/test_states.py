@@ -91,6 +91,17 @@ def test_a_new_start_gives_callbacks_what_has_not_changed_since_they_began(tmp_p
     assert given.seen.tolist() == [0.0, 21.0]
 
 
+def test_a_start_with_fewer_epochs_than_are_complete_keeps_what_callbacks_contain(tmp_path):
+    strategy, directory = tfdist.create_strategy("one_device"), str(tmp_path / "run")
+    rows = np.zeros([10])
+    with pytest.raises(InterruptionError):
+        fit(strategy, Interrupt(train=17), Given(rows), AutoResume(directory, every_steps=1), epochs=4)
+    fit(strategy, Given(rows), AutoResume(directory, every_steps=1), epochs=2)
+    given = Given(rows)
+    fit(strategy, given, AutoResume(directory, every_steps=1), epochs=4)
+    assert given.seen.tolist() == [0.0, 28.0]
+
+
 def test_a_fit_that_was_interrupted_while_tensorboard_traced_it(tmp_path):
     strategy, directory = tfdist.create_strategy("one_device"), str(tmp_path / "run")
 

@@ -58,7 +58,7 @@ napoleon_use_ivar = True
 # Two kinds of types have no page: those of other packages, whose references would have to be fetched from the network,
 # and those of tfdist that are not public names, such as tfdist.checkpoint.part.Part.
 nitpick_ignore_regex = [
-    ("py:.*", r"(tf|tensorflow|keras|tf_keras|ray|np|numpy|absl|flags|collections|typing|pathlib)\..*"),
+    ("py:.*", r"(tf|tensorflow|keras|tf_keras|ray|np|numpy|absl|flags|collections|typing|pathlib|os)\..*"),
     ("py:.*", r"tfdist\.\w+\.\w+\..*|Path|ScalingConfig"),
 ]
 # What the template knows: the packages, and names of which a second package has the description.

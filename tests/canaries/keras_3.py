@@ -264,21 +264,6 @@ outcome(lambda: float(np.asarray(layer.moving_mean.numpy())[0]))
         outcome="OUTCOME nan",
     ),
     Canary(
-        mends=("moments_lose_digits",),
-        shows="synchronized statistics lose their digits",
-        program="""
-strategy = mirrored()
-with strategy.scope():
-    layer = keras.layers.BatchNormalization(momentum=0.0, synchronized=True)
-    layer.build((None, 1))
-batches = on_each_replica(lambda replica: tf.constant([[99999.0], [100001.0]]))
-strategy.run(lambda batch: layer(batch, training=True), args=(batches,))
-outcome(lambda: abs(float(np.asarray(layer.moving_variance.numpy())[0]) - 1.0) < 0.1)
-""",
-        # The variance is 1.
-        outcome="OUTCOME False",
-    ),
-    Canary(
         mends=("counter_update_is_read_then_assign",),
         shows="a counter is read and then assigned",
         program="""

@@ -12,6 +12,7 @@ from tests.optimizers.cases import rates
 from tfdist._optimizer_names import OPTIMIZERS
 from tfdist.keras_compat import keras_in_use
 from tfdist.optimizers import LAMB, LARS, MomentumCorrectedSGD, create_optimizer
+from tfdist.optimizers.per_update import PerUpdate
 
 RATE = {"learning_rate": 0.1}
 SCALED = {**RATE, "learning_rate_scaling": "auto", "base_batch_size": 256, "global_batch_size": 1024}
@@ -239,6 +240,11 @@ class TestOptions:
         pytest.importorskip("keras", minversion="3", reason="the environment with Keras 2.15 has TensorFlow Addons")
         with pytest.raises(ValueError, match=r"^expected TensorFlow Addons for tfa_lamb, received No module named"):
             create_optimizer("tfa_lamb", **RATE)
+
+
+def test_a_schedule_of_updates_needs_a_batch_for_each():
+    with pytest.raises(ValueError, match=r"^expected gradient_accumulation_steps to be 1 or more, received -2\.$"):
+        PerUpdate(0.1, -2)
 
 
 def test_accumulated_batches_follow_the_schedule_by_updates():

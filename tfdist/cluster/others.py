@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from tfdist.cluster import environments
 from tfdist.cluster.config import ClusterConfig
 from tfdist.cluster.meeting import Meeting
+from tfdist.cluster.tasks import CHIEF_JOBS
 
 
 def other_workers(variables: Mapping[str, str] | None = None) -> tuple[int, str]:
@@ -31,5 +32,5 @@ def other_workers(variables: Mapping[str, str] | None = None) -> tuple[int, str]
         cluster = ClusterConfig(**found._asdict())
     except ValueError:
         return 0, ""
-    trains = cluster.num_workers > 1 and cluster.task_type in ("chief", "master", "worker")
+    trains = cluster.num_workers > 1 and cluster.task_type in (*CHIEF_JOBS, "worker")
     return (cluster.num_workers - 1, source) if trains else (0, "")

@@ -23,12 +23,13 @@ _LEAST_ROUNDING = 1e-10
 _said: list[bool] = []
 
 
-def say_if_arrays_differ(strategy: tf.distribute.Strategy | None, data: Any) -> None:
+def say_if_arrays_differ(strategy: tf.distribute.Strategy | None, data: Any, *, called: str = "arrays") -> None:
     """Waits for all workers, compares some rows of their arrays, and warns once in the log if they differ.
 
     Args:
         strategy: the strategy of the model; nothing is done if it has one worker.
         data: nested arrays; other data are left out.
+        called: what the line of the log calls them.
     """
     if strategy is None or count_workers(strategy) == 1:
         return
@@ -37,9 +38,10 @@ def say_if_arrays_differ(strategy: tf.distribute.Strategy | None, data: Any) -> 
     if others and not _said and not worker_index(strategy):
         _said.append(True)
         get_logger().warning(
-            "the arrays of worker %s differ from those of worker 0, although each worker takes its part of every "
-            "batch, so that some rows are used twice and others never; give all workers the same arrays, in the same "
+            "the %s of worker %s differ from those of worker 0, although each worker takes its part of every "
+            "batch, so that some rows are used twice and others never; give all workers the same data, in the same "
             "order: call keras.utils.set_random_seed(1) at the beginning of the program",
+            called,
             ", ".join(map(str, others)),
         )
 

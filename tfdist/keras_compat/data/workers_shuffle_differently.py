@@ -5,8 +5,8 @@ differ, an epoch of two workers has a quarter of the rows twice, and another qua
 draw the order of each epoch from a number of the first worker. A program that sets a seed has the order that it has
 without the mend.
 
-Data that the program shuffles itself cannot be mended, since it exists before it is distributed. Only a line of the log
-says what to do.
+The batches of a PyDataset or Sequence, which Keras shuffles too, get one order in the same way. Data that the program
+shuffles itself cannot be mended, since it exists before it is distributed. Only a line of the log says what to do.
 
 Source: ArrayDataAdapter in Keras 3 and TensorLikeDataAdapter in Keras 2, which shuffle without a seed. Keras corrected
 it for distributions of its own only (keras-team/keras#23046). tensorflow/datasets#1302 is about data that the program
@@ -28,6 +28,7 @@ import tensorflow as tf
 
 from tfdist._log import get_logger
 from tfdist.keras_compat.data.arrays_of_workers import say_if_arrays_differ
+from tfdist.keras_compat.data.batches_of_workers import share_batches
 from tfdist.keras_compat.data.order import DRAWN, is_drawn, order_without_seed
 from tfdist.keras_compat.mend import Mend
 from tfdist.keras_compat.resume.data_of_fit import datasets_of
@@ -126,9 +127,15 @@ def _apply() -> None:
         iterator = importlib.import_module("keras.src.backend.tensorflow.trainer").TFEpochIterator
         iterator.__init__ = _of_strategy(iterator.__init__)
         shuffling.get_tf_dataset = _drawn(shuffling.get_tf_dataset)
+        share_batches(lambda: _state.strategy)
         return
     for one in (shuffling, engine_module("data_adapter").CompositeTensorDataAdapter):
         one.__init__ = _drawn_in_scope(one.__init__)
+    share_batches(_strategy_in_scope)
+
+
+def _strategy_in_scope() -> tf.distribute.Strategy | None:
+    return tf.distribute.get_strategy() if tf.distribute.has_strategy() else None
 
 
 def _of_strategy(stock: Callable) -> Callable:
@@ -156,7 +163,7 @@ def _drawn_in_scope(stock: Callable) -> Callable:
 
     def init(self: Any, *args: Any, **kwargs: Any) -> None:
         given = signature.bind(self, *args, **kwargs).arguments
-        strategy = tf.distribute.get_strategy() if tf.distribute.has_strategy() else None
+        strategy = _strategy_in_scope()
         say_if_arrays_differ(strategy, [given.get(name) for name in ("x", "y", "sample_weights")])
         with _drawing(strategy, given.get("shuffle")):
             stock(self, *args, **kwargs)

@@ -71,18 +71,40 @@ class _Found:
             numbers[name] += 1
 
     def add_referred(self, kind: str, root: Any) -> None:
-        if not isinstance(root, Trackable):
+        self._add_referred(kind, root, set())
+
+    def _add_referred(self, kind: str, root: Any, walked: set[int]) -> None:
+        if not isinstance(root, Trackable) or id(root) in walked:
             return
         trackables, paths = ObjectGraphView(root)._breadth_first_traversal()
-        for trackable in trackables:
-            path = "/".join(str(getattr(part, "name", part)) for part in paths[trackable])
-            self._add(f"{kind}/{path}", trackable)
+        walked.update(map(id, trackables))
+        names = ["/".join([kind, *(str(getattr(part, "name", part)) for part in paths[one])]) for one in trackables]
+        for name, trackable in zip(names, trackables, strict=True):
+            self._add(name, trackable)
+        for name, trackable in zip(names, trackables, strict=True):
+            for path, element in _in_containers(trackable):
+                self._add_referred(f"{name}/{path}", element, walked)
 
     def _add(self, name: str, value: Any) -> None:
         own = _of_tensorflow(value)
         if own is not None and id(own) not in self._known:
             self._known.add(id(own))
             self.by_name[name] = own
+
+
+def _in_containers(owner: Any) -> Iterator[tuple[str, Trackable]]:
+    """Yields what is in lists and dictionaries of an object of Keras 3, in which TensorFlow does not look."""
+    attributes = getattr(owner, "__dict__", {})
+    waiting = [(name, value) for name, value in attributes.items() if not isinstance(value, Trackable)]
+    seen: set[int] = set()
+    while waiting:
+        path, value = waiting.pop()
+        if isinstance(value, Trackable):
+            yield path, value
+        elif isinstance(value, list | tuple | dict) and id(value) not in seen:
+            seen.add(id(value))
+            elements = value.items() if isinstance(value, dict) else enumerate(value)
+            waiting.extend((f"{path}/{key}", element) for key, element in elements)
 
 
 def _single_metrics(metrics: Iterable[Any]) -> Iterator[Any]:

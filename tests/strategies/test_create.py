@@ -8,7 +8,7 @@ import sys
 import pytest
 import tensorflow as tf
 
-from tfdist import AllReduceOptions, create_strategy
+from tfdist import AllReduceOptions, create_strategy, strategies
 from tfdist.cluster import ClusterConfig
 from tfdist.cluster.others import other_workers
 from tfdist.strategies import STRATEGY_NAMES
@@ -75,13 +75,47 @@ def test_an_unknown_name_is_refused():
         create_strategy("mirorred")
 
 
-@pytest.mark.parametrize("seconds", [0, -1.0, float("nan")])
+@pytest.mark.parametrize("seconds", [0, -1.0, float("nan"), float("inf"), "300", True])
 @pytest.mark.parametrize("name", ["auto", "one_device", "multi_worker_mirrored"])
 def test_a_startup_timeout_that_is_not_positive_is_refused(name, seconds):
-    with pytest.raises(
-        ValueError, match=f"expected startup_timeout_seconds to be positive, received {seconds!r}; leave"
-    ):
+    message = f"expected startup_timeout_seconds to be a positive, finite number, received {seconds!r}; leave"
+    with pytest.raises(ValueError, match=re.escape(message)):
         create_strategy(name, startup_timeout_seconds=seconds)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"all_reduce": "nccl"}, "'nccl'; write for example tfdist.AllReduceOptions(algorithm='nccl')."),
+        ({"all_reduce": {"num_packs": 2}}, "{'num_packs': 2}; write for example tfdist.AllReduceOptions(algorithm="),
+        ({"cluster": {"worker": ["a:1"]}}, "{'worker': ['a:1']}; make one with ClusterConfig.from_tf_config(text), "),
+        ({"tpu": True}, "expected tpu to be the name or the address of a TPU, or 'local', received True."),
+        ({"sync_batch_norm": "no"}, "expected sync_batch_norm to be True or False, received 'no'."),
+        ({"sync_batch_norm": None}, "expected sync_batch_norm to be True or False, received None."),
+    ],
+)
+@pytest.mark.parametrize("name", ["auto", "mirrored", "multi_worker_mirrored", "parameter_server"])
+def test_an_argument_of_another_type_is_refused(name, options, message, caplog):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        create_strategy(name, **options)
+    assert "strategy" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("make", "options"),
+    [
+        (strategies.mirrored, {"all_reduce": "ring"}),
+        (strategies.multi_worker_mirrored, {"all_reduce": "ring"}),
+        (strategies.multi_worker_mirrored, {"cluster": "{}"}),
+        (strategies.multi_worker_mirrored, {"startup_timeout_seconds": "60"}),
+        (strategies.parameter_server, {"cluster": "{}"}),
+        (strategies.parameter_server, {"startup_timeout_seconds": "60"}),
+    ],
+)
+def test_the_function_of_a_strategy_refuses_an_argument_of_another_type(make, options):
+    (name,) = options
+    with pytest.raises(ValueError, match=f"expected {name} to be "):
+        make(**options)
 
 
 def test_auto_accepts_a_startup_timeout_for_every_choice():

@@ -4,6 +4,7 @@ import importlib
 import re
 import types
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -40,6 +41,10 @@ def two_gpus(monkeypatch, calls):
         (-3, "expected devices to be at least 1, received -3; leave devices out to use all."),
         (True, "expected devices to be at least 1, received True; leave devices out to use all."),
         ("CPU:0", "expected devices to be a number or a list of names, received 'CPU:0'; write ['CPU:0']."),
+        ("2", "expected devices to be a number or a list of names, received '2'; write 2."),
+        (2.0, "expected devices to be a number or a list of names, received 2.0; write for example devices=2."),
+        ([0, 1], "expected a device name such as 'GPU:0' or 'CPU:1', received 0."),
+        (range(2), "expected a device name such as 'GPU:0' or 'CPU:1', received 0."),
         (["XPU:0"], "expected a device name such as 'GPU:0' or 'CPU:1', received 'XPU:0'."),
         (["CPU"], "expected a device name such as 'GPU:0' or 'CPU:1', received 'CPU'."),
         (["CPU:0", "/device:cpu:0"], "expected each device once, received CPU:0 more than once."),
@@ -54,6 +59,11 @@ def two_gpus(monkeypatch, calls):
 def test_devices_that_cannot_be_used_are_refused(name, devices, message):
     with pytest.raises(ValueError, match=re.escape(message)):
         create_strategy(name, devices=devices)
+
+
+def test_a_number_of_numpy_and_an_iterator_of_names_are_read():
+    assert create_strategy("auto", devices=np.int64(2)).num_replicas_in_sync == 2
+    assert create_strategy("mirrored", devices=(f"CPU:{i}" for i in range(3))).num_replicas_in_sync == 3
 
 
 def test_all_spellings_of_device_names_are_read():

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import re
 import socket
 
@@ -89,3 +90,32 @@ def test_one_worker_may_have_several_logical_cpus(children):
         "print(strategy.num_replicas_in_sync, float(total))\n"
     )
     assert ended.out.split() == ["3", "3.0"]
+
+
+TWICE = """
+import tfdist
+
+strategy = tfdist.create_strategy()
+for name in ("auto", "multi_worker_mirrored"):
+    try:
+        tfdist.create_strategy(name)
+    except RuntimeError as error:
+        print(error)
+print(tfdist.create_strategy("mirrored", devices=["CPU:0"]).num_replicas_in_sync)
+"""
+
+
+def test_a_second_strategy_of_a_cluster_is_refused_by_its_reason_and_not_by_the_port(children, free_ports):
+    addresses = [f"127.0.0.1:{port}" for port in free_ports(2)]
+    started = []
+    for index in range(2):
+        text = json.dumps({"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}})
+        started.append(children.start(TWICE, env={"TF_CONFIG": text}))
+    for child in started:
+        ended = child.end()
+        refusal = (
+            "expected one strategy of a cluster in a process, received a call for multi_worker_mirrored after "
+            "multi_worker_mirrored was made; use the strategy that was made first for every model, or start the "
+            "program again.\n"
+        )
+        assert (ended.code, ended.out) == (0, 2 * refusal + "1\n")

@@ -18,6 +18,7 @@ from tfdist.cluster.tpu import find_tpu
 from tfdist.keras_compat.layers.synchronized_by_default import synchronize_batch_normalization
 from tfdist.keras_compat.losses.rule import remember_loss_rule
 from tfdist.strategies.all_reduce import automatic_algorithm, refuse_all_reduce
+from tfdist.strategies.arguments import check_all_reduce, check_cluster, check_startup_timeout, read_devices
 from tfdist.strategies.central_storage import central_storage
 from tfdist.strategies.devices import count_gpus, has_split_gpus
 from tfdist.strategies.mirrored import mirrored
@@ -138,7 +139,8 @@ def create_strategy(
     Raises:
         ValueError: for an unknown name, and for an option that the strategy cannot honour.
         TimeoutError: if tasks do not answer in time; the message names them.
-        RuntimeError: if TensorFlow has already started, or if no TPU is found.
+        RuntimeError: if TensorFlow has already started, if no TPU is found, or if this process has made a strategy of
+            several processes before.
 
     Example:
         >>> import tfdist
@@ -148,11 +150,14 @@ def create_strategy(
     """
     if name not in STRATEGY_NAMES:
         raise ValueError(f"expected one of the strategies {', '.join(STRATEGY_NAMES)}, received {name!r}.")
-    if startup_timeout_seconds is not None and not startup_timeout_seconds > 0:
-        raise ValueError(
-            f"expected startup_timeout_seconds to be positive, received {startup_timeout_seconds!r}; "
-            "leave it out for 300 s."
-        )
+    check_startup_timeout(startup_timeout_seconds)
+    check_cluster(cluster)
+    check_all_reduce(all_reduce)
+    devices = read_devices(devices)
+    if tpu is not None and not isinstance(tpu, str):
+        raise ValueError(f"expected tpu to be the name or the address of a TPU, or 'local', received {tpu!r}.")
+    if sync_batch_norm not in (True, False):
+        raise ValueError(f"expected sync_batch_norm to be True or False, received {sync_batch_norm!r}.")
     check_loss_rule(loss)
     by_name = name != "auto"
     num_gpus = count_gpus()

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 import tensorflow as tf
 
 from tfdist._log import get_logger
+from tfdist.strategies.arguments import read_devices
 from tfdist.strategies.first_touch import explain_late_start
 
 
@@ -53,29 +53,18 @@ def choose_devices(devices: int | Sequence[str] | None) -> list[str]:
         ValueError: for devices that this machine does not have.
         RuntimeError: if logical CPUs are asked for after TensorFlow has started.
     """
-    gpus = count_gpus()
-    if devices is None:
+    asked, gpus = read_devices(devices), count_gpus()
+    if asked is None:
         return [f"GPU:{i}" for i in range(gpus)] or ["CPU:0"]
-    if isinstance(devices, bool) or (isinstance(devices, int) and devices < 1):
-        raise ValueError(f"expected devices to be at least 1, received {devices!r}; leave devices out to use all.")
-    if isinstance(devices, int):
-        if gpus and devices > gpus:
+    if isinstance(asked, int):
+        if gpus and asked > gpus:
             raise ValueError(
-                f"expected at most {gpus} devices, as many as there are GPUs, received {devices}; ask for fewer, "
+                f"expected at most {gpus} devices, as many as there are GPUs, received {asked}; ask for fewer, "
                 'or name CPUs: devices=["CPU:0", "CPU:1"].'
             )
-        names = [f"{'GPU' if gpus else 'CPU'}:{i}" for i in range(devices)]
-    elif isinstance(devices, str):
-        raise ValueError(
-            f"expected devices to be a number or a list of names, received {devices!r}; write [{devices!r}]."
-        )
+        names = [f"{'GPU' if gpus else 'CPU'}:{i}" for i in range(asked)]
     else:
-        names = [_canonical(name) for name in devices]
-    if not names:
-        raise ValueError("expected at least one device, received an empty list; leave devices out to use all.")
-    duplicates = sorted({name for name in names if names.count(name) > 1})
-    if duplicates:
-        raise ValueError(f"expected each device once, received {', '.join(duplicates)} more than once.")
+        names = asked
     wrong = [name for name in names if name.startswith("GPU") and int(name[4:]) >= gpus]
     if wrong:
         raise ValueError(f"expected devices of this machine, which has {gpus} GPUs, received {', '.join(wrong)}.")
@@ -83,13 +72,6 @@ def choose_devices(devices: int | Sequence[str] | None) -> list[str]:
     if cpus:
         _make_logical_cpus(max(cpus) + 1)
     return names
-
-
-def _canonical(name: str) -> str:
-    match = re.fullmatch(r"(?:/device:|/)?(CPU|GPU):(\d+)", name.strip(), flags=re.IGNORECASE)
-    if not match:
-        raise ValueError(f"expected a device name such as 'GPU:0' or 'CPU:1', received {name!r}.")
-    return f"{match[1].upper()}:{int(match[2])}"
 
 
 def _make_logical_cpus(count: int) -> None:

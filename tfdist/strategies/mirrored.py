@@ -10,6 +10,7 @@ from tfdist.allreduce import AllReduceOptions
 from tfdist.keras_compat.registry import apply_mends, prepare_keras
 from tfdist.keras_compat.version import keras_in_use
 from tfdist.strategies.all_reduce import cross_device_ops, with_all_reduce
+from tfdist.strategies.arguments import check_all_reduce
 from tfdist.strategies.devices import choose_devices, grow_gpu_memory, has_split_gpus
 from tfdist.strategies.own import making_strategy
 
@@ -33,6 +34,7 @@ def mirrored(
         >>> mirrored(devices=2).num_replicas_in_sync
         2
     """
+    check_all_reduce(all_reduce)
     grow_gpu_memory()
     names = choose_devices(devices)
     num_gpus = sum(name.startswith("GPU") for name in names)

@@ -17,9 +17,11 @@ from tfdist.keras_compat.devices.one_cpu_for_each_worker import on_cpus
 from tfdist.keras_compat.registry import apply_mends, prepare_keras
 from tfdist.keras_compat.version import keras_in_use
 from tfdist.strategies.all_reduce import communication_options, with_all_reduce
+from tfdist.strategies.arguments import check_all_reduce, check_cluster, check_startup_timeout, read_devices
 from tfdist.strategies.cluster_resolver import cluster_resolver
 from tfdist.strategies.devices import choose_devices, grow_gpu_memory, has_split_gpus
 from tfdist.strategies.first_touch import explain_late_start
+from tfdist.strategies.once import note_strategy, refusing_second_strategy
 from tfdist.strategies.own import making_strategy
 from tfdist.strategies.start_deadline import start_deadline, time_to_start
 
@@ -48,7 +50,8 @@ def multi_worker_mirrored(
     Raises:
         ValueError: for options that the strategy cannot honour, and for a cluster with parameter servers.
         TimeoutError: if workers do not answer in time; the message names each of them with the reason.
-        RuntimeError: if TensorFlow has already started; the message names the objects that started it.
+        RuntimeError: if TensorFlow has already started; the message names the objects that started it. Also if this
+            process has made a strategy of its cluster before.
 
     Example:
         >>> from tfdist.cluster import ClusterConfig
@@ -59,6 +62,9 @@ def multi_worker_mirrored(
         ...
         ValueError: expected a cluster of workers for the strategy multi_worker_mirrored, received one with job ps; ...
     """
+    check_cluster(cluster)
+    check_all_reduce(all_reduce)
+    check_startup_timeout(startup_timeout_seconds)
     cluster = ClusterConfig.detect(timeout_seconds=startup_timeout_seconds) if cluster is None else cluster
     check_workers(cluster)
     grow_gpu_memory()
@@ -105,12 +111,13 @@ def start_workers(
 
     Raises:
         TimeoutError: if workers do not answer in time.
-        RuntimeError: if TensorFlow has already started.
+        RuntimeError: if TensorFlow has already started, or this process has made a strategy of its cluster before.
     """
     if not cluster.jobs:
         return prepare_keras(with_all_reduce(make(), all_reduce), "multi_worker_mirrored")
     start = time.monotonic()
-    wait_for_peers(cluster, timeout_seconds=startup_timeout_seconds, log=get_logger().info)
+    with refusing_second_strategy("multi_worker_mirrored", cluster):
+        wait_for_peers(cluster, timeout_seconds=startup_timeout_seconds, log=get_logger().info)
     seconds, connecting = time_to_start(startup_timeout_seconds, since=start), time.monotonic()
     with start_deadline(cluster, timeout_seconds=seconds):
         try:
@@ -122,6 +129,7 @@ def start_workers(
                 "expected the multi-worker strategy to be created before TensorFlow starts, but it has started: "
                 + explain_late_start(error)
             ) from error
+        note_strategy("multi_worker_mirrored", cluster)
         # with_all_reduce makes variables (of SumDeadline). Their initial values are broadcast, which needs all workers.
         strategy = with_all_reduce(
             strategy,
@@ -136,7 +144,7 @@ def start_workers(
 
 
 def _worker_devices(devices: int | Sequence[str] | None) -> list[str]:
-    gpus = len(tf.config.list_physical_devices("GPU"))
+    devices, gpus = read_devices(devices), len(tf.config.list_physical_devices("GPU"))
     if devices is not None and not isinstance(devices, int):
         raise ValueError(
             f"expected devices of the strategy multi_worker_mirrored to be a number, received {devices!r}; "

@@ -29,8 +29,10 @@ from tfdist.keras_compat.optimizers.routed_updates import route_updates
 from tfdist.keras_compat.parameter_server.staleness_logs import log_staleness
 from tfdist.keras_compat.parameter_server.variable_partitioner import check_variable_partitioner
 from tfdist.keras_compat.registry import prepare_keras
+from tfdist.strategies.arguments import check_cluster, check_startup_timeout
 from tfdist.strategies.cluster_resolver import cluster_resolver
 from tfdist.strategies.devices import grow_gpu_memory
+from tfdist.strategies.once import note_strategy, refusing_second_strategy
 from tfdist.strategies.own import making_strategy
 from tfdist.strategies.start_deadline import start_deadline, time_to_start
 
@@ -108,6 +110,7 @@ def parameter_server(
         ValueError: for a cluster without parameter servers, for a partitioner that the Keras in use does not support,
             and for options of staleness that the cluster cannot honour.
         TimeoutError: if tasks do not answer in time; the message names each of them with the reason.
+        RuntimeError: if this process has made a strategy of its cluster before.
         SystemExit: on a worker or ps, with code 0, once the coordinator is done.
 
     Example:
@@ -118,6 +121,8 @@ def parameter_server(
         ...
         ValueError: expected a cluster with the jobs chief, worker and ps ...
     """
+    check_cluster(cluster)
+    check_startup_timeout(startup_timeout_seconds)
     cluster = ClusterConfig.detect(timeout_seconds=startup_timeout_seconds) if cluster is None else cluster
     check_parameter_servers(cluster)
     check_variable_partitioner(variable_partitioner)
@@ -182,12 +187,15 @@ def start_coordinator(
 
     Raises:
         TimeoutError: if tasks do not answer in time.
+        RuntimeError: if this process has made a strategy of its cluster before.
         ValueError: for workers with several GPUs.
     """
     start = time.monotonic()
-    wait_for_peers(cluster, timeout_seconds=startup_timeout_seconds, log=get_logger().info)
+    with refusing_second_strategy("parameter_server", cluster):
+        wait_for_peers(cluster, timeout_seconds=startup_timeout_seconds, log=get_logger().info)
     with start_deadline(cluster, timeout_seconds=time_to_start(startup_timeout_seconds, since=start)):
         strategy = make()
+    note_strategy("parameter_server", cluster)
     atexit.register(_wait_until, time.monotonic() + _LEAST_LIFE_SECONDS)
     if strategy.num_replicas_in_sync > 1:
         raise ValueError(

@@ -7,7 +7,9 @@ import sys
 import threading
 from pathlib import Path
 
-from tfdist.watch.frames import is_tracing, position_in_pipeline, position_of, runs
+import pytest
+
+from tfdist.watch.frames import is_debugged, is_tracing, position_in_pipeline, position_of, runs
 
 
 def test_the_position_is_in_the_code_of_the_user_and_not_in_the_library_that_it_calls():
@@ -39,6 +41,24 @@ def test_a_call_is_known_by_its_code_while_it_runs():
 
     assert inner()
     assert not runs(own, inner.__code__)
+
+
+@pytest.mark.parametrize(
+    ("file", "function", "stops"),
+    [
+        ("/usr/lib/python3.11/pdb.py", "interaction", True),
+        ("/usr/lib/python3.11/bdb.py", "trace_dispatch", True),
+        ("/opt/pycharm/plugins/python/helpers/pydev/pydevd.py", "do_wait_suspend", True),
+        ("C:\\pydev\\pydevd.py", "do_wait_suspend", True),
+        # With `python -m pdb`, the whole program runs within this function.
+        ("/usr/lib/python3.11/bdb.py", "run", False),
+        ("/home/me/debugger.py", "interaction", False),
+    ],
+)
+def test_a_stop_in_a_debugger_is_seen(file, function, stops):
+    names: dict = {"look": lambda: is_debugged(threading.get_ident())}
+    exec(compile(f"def {function}():\n    return look()\n", file, "exec"), names)
+    assert names[function]() is stops
 
 
 def test_a_trace_and_a_generator_of_a_pipeline_are_seen_while_they_run():

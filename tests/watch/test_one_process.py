@@ -20,6 +20,31 @@ def test_only_the_blocked_pipeline_is_a_stall(tmp_path):
     assert "the job ends with exit code 75, because the training has stalled because of worker 0" in after
 
 
+def test_a_breakpoint_is_no_stall(children):
+    ended = children.run(
+        """
+        import io, pdb, threading, time
+        from tfdist import create_strategy
+        from tfdist.watch import Watch, WatchOptions
+
+        class Person(io.StringIO):
+            def readline(self, *args):
+                time.sleep(6)
+                return "continue\\n"
+
+        with Watch(create_strategy("one_device"), WatchOptions(floor_seconds=1.0, deadline_seconds=2.0)) as watch:
+            for _ in range(10):
+                time.sleep(0.1)
+                watch.step()
+            pdb.Pdb(stdin=Person(), stdout=io.StringIO()).set_trace()
+            time.sleep(0.1)
+        print("ENDED")
+        """
+    )
+    assert (ended.code, ended.out) == (0, "ENDED\n")
+    assert "stall" not in ended.err
+
+
 def test_the_stack_is_written_even_while_native_code_holds_the_interpreter_lock(children):
     ended = children.run(
         """

@@ -11,6 +11,13 @@ from tfdist._installed import is_installed_code
 # TensorFlow calls Python from a pipeline (from_generator, py_function) by the functions of this file.
 _CALLS_FROM_A_PIPELINE = "tensorflow/python/ops/script_ops.py"
 _TRACE = "tensorflow/python/framework/func_graph.py"
+# File and function that are on the stack while a debugger waits for the user. Most debuggers of a terminal subclass
+# those of Python; PyCharm and VS Code have pydevd.
+_DEBUGGERS = (
+    ("/bdb.py", "trace_dispatch"),
+    ("/pdb.py", "interaction"),
+    ("/pydevd.py", "do_wait_suspend"),
+)
 
 
 def position_of(thread: int) -> str:
@@ -37,6 +44,20 @@ def is_tracing(thread: int) -> bool:
     """
     frames = _frames(sys._current_frames().get(thread))
     return any(frame.f_code.co_filename.endswith(_TRACE) for frame in frames)
+
+
+def is_debugged(thread: int) -> bool:
+    """Returns whether a thread is stopped in a debugger, at a breakpoint.
+
+    Args:
+        thread: `threading.get_ident()` of the thread.
+    """
+    codes = [frame.f_code for frame in _frames(sys._current_frames().get(thread))]
+    return any(
+        code.co_name == function and code.co_filename.replace("\\", "/").endswith(file)
+        for code in codes
+        for file, function in _DEBUGGERS
+    )
 
 
 def runs(thread: int, code: CodeType) -> bool:

@@ -13,7 +13,7 @@ from types import TracebackType
 import tensorflow as tf
 
 from tfdist._log import get_logger
-from tfdist.watch.frames import position_in_pipeline, position_of
+from tfdist.watch.frames import is_debugged, position_in_pipeline, position_of
 from tfdist.watch.mesh_of import mesh_of, worker_addresses
 from tfdist.watch.options import WatchOptions
 from tfdist.watch.phases import EVALUATION, FIRST_BATCH, OUTSIDE, SAVING, STEPS, TRACING, TRAINING
@@ -178,6 +178,11 @@ class Watch:
             self.position.enter(OUTSIDE)
             self._stop.set()
             return
+        if is_debugged(self._trainer):
+            # A person looks at the program, on this worker alone: the other workers wait without a stall, too.
+            self._samples.clear()
+            self.position.restart_clock()
+            where = self.position.where()
         if self._traces.seen(step=where.number) and where.phase in (*STEPS, FIRST_BATCH):
             self.position.mark_traced()
             where = self.position.where()

@@ -45,6 +45,27 @@ def test_a_breakpoint_is_no_stall(children):
     assert "stall" not in ended.err
 
 
+def test_a_phase_without_limit_writes_no_stacks(children):
+    ended = children.run(
+        """
+        import time
+        from tfdist import create_strategy
+        from tfdist.watch import Watch, WatchOptions
+
+        options = WatchOptions(floor_seconds=1.0, saving_seconds=float("inf"), deadline_seconds=None)
+        with Watch(create_strategy("one_device"), options) as watch:
+            for _ in range(10):
+                time.sleep(0.1)
+                watch.step()
+            with watch.phase("saving"):
+                time.sleep(7)
+        print("ENDED")
+        """
+    )
+    assert ended.out == "ENDED\n"
+    assert "Timeout" not in ended.err
+
+
 def test_the_stack_is_written_even_while_native_code_holds_the_interpreter_lock(children):
     ended = children.run(
         """

@@ -10,6 +10,8 @@ from tfdist._log import get_logger
 
 # A watchdog of less would also fire when the machine is busy.
 _SHORTEST_SECONDS = 5.0
+# faulthandler refuses a much longer time, and the one that was set before would run out.
+_LONGEST_SECONDS = 1e6
 
 
 def dump_stacks(why: str) -> None:
@@ -36,10 +38,11 @@ class NativeWatchdog:
         """Sets the time from now after which the stacks are written.
 
         Args:
-            seconds: at least 5 s are used.
+            seconds: at least 5 s are used, and at most a million.
         """
         with contextlib.suppress(Exception):
-            faulthandler.dump_traceback_later(max(seconds, _SHORTEST_SECONDS), file=_log_descriptor())
+            seconds = min(max(seconds, _SHORTEST_SECONDS), _LONGEST_SECONDS)
+            faulthandler.dump_traceback_later(seconds, file=_log_descriptor())
 
     def cancel(self) -> None:
         """Ends the watchdog."""

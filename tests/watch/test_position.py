@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from tfdist.watch import position
+from tfdist.watch.options import WatchOptions
 from tfdist.watch.phases import (
     CALLBACKS,
     EVALUATION,
@@ -121,7 +124,7 @@ def test_the_limit_of_a_step_is_a_multiple_of_the_usual_duration_with_a_floor():
 
 
 @pytest.mark.parametrize("name", ["factor", "floor_seconds", "tracing_seconds", "data_seconds", "saving_seconds"])
-@pytest.mark.parametrize("value", [0.0, -1.0, float("nan")])
+@pytest.mark.parametrize("value", [0.0, -1.0, float("nan"), "60", True, None])
 def test_a_limit_that_is_not_above_zero_is_refused(name, value):
     with pytest.raises(ValueError, match=f"expected {name} above 0, received"):
         Limits(**{name: value})
@@ -130,3 +133,16 @@ def test_a_limit_that_is_not_above_zero_is_refused(name, value):
 def test_a_factor_of_one_is_refused():
     with pytest.raises(ValueError, match=r"expected factor above 1, received 1\.0"):
         Limits(factor=1.0)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("straggler_factor", "2", "expected straggler_factor above 1, received '2'."),
+        ("straggler_factor", 1, "expected straggler_factor above 1, received 1."),
+        ("deadline_seconds", "300", "expected deadline_seconds above 0 or None, received '300'."),
+    ],
+)
+def test_an_option_of_the_watch_that_is_no_such_number_is_refused(name, value, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        WatchOptions(**{name: value})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from tfdist.watch.phases import Limits
+from tfdist.watch.phases import Limits, is_above
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -38,7 +38,7 @@ class WatchOptions(Limits):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.deadline_seconds is not None and not self.deadline_seconds > 0:
+        if self.deadline_seconds is not None and not is_above(self.deadline_seconds, 0):
             raise ValueError(f"expected deadline_seconds above 0 or None, received {self.deadline_seconds!r}.")
-        if not self.straggler_factor > 1:
+        if not is_above(self.straggler_factor, 1):
             raise ValueError(f"expected straggler_factor above 1, received {self.straggler_factor!r}.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import numbers
 
 OUTSIDE = "outside"
 """The program runs, but does not train: before and after fit."""
@@ -20,6 +21,16 @@ SAVING = "saving"
 
 STEPS = (TRAINING, EVALUATION, PREDICTION)
 """The phases whose usual duration is known."""
+
+
+def is_above(value: object, least: float) -> bool:
+    """Returns whether a value is a number above another one.
+
+    Example:
+        >>> is_above(2, 1), is_above("2", 1), is_above(float("nan"), 1)
+        (True, False, False)
+    """
+    return isinstance(value, numbers.Real) and not isinstance(value, bool) and float(value) > least
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -53,9 +64,9 @@ class Limits:
     def __post_init__(self) -> None:
         for field in dataclasses.fields(Limits):
             value = getattr(self, field.name)
-            if not value > 0:
+            if not is_above(value, 0):
                 raise ValueError(f"expected {field.name} above 0, received {value!r}.")
-        if self.factor <= 1:
+        if not is_above(self.factor, 1):
             raise ValueError(f"expected factor above 1, received {self.factor!r}.")
 
     def of(self, phase: str, *, usual_seconds: float | None = None) -> float:

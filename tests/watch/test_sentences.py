@@ -55,6 +55,12 @@ def test_a_worker_that_computes_is_told_from_one_without_data():
     assert "worker 1 has its batch, but has not computed its step for 70 s" in text
 
 
+def test_a_process_alone_waits_for_no_other_worker():
+    text = lines(own={"waits": None, "at": "train.py:3 in step"})
+    assert "worker 0 has not ended its step for 70 s, more than 60 s: it computes, or waits for its data" in text
+    assert "other" not in text
+
+
 def test_workers_that_all_wait_point_to_the_connection():
     text = lines({"waits": "sum"}, own={"waits": "sum"})
     assert "workers 0, 1 have not finished step 9" in text

@@ -89,7 +89,8 @@ def sentence(verdict: Verdict, found: Stall) -> str:
                 "which call it is blocked in the stack in its log."
             )
         case stall.BUSY:
-            return f"{who} {_busy(one)}{f', at {one.at}' if one.at else ''}; its log has the stack."
+            does = _busy(one, is_alone=len(found.verdicts) == 1)
+            return f"{who} {does}{f', at {one.at}' if one.at else ''}; its log has the stack."
         case stall.WAITS if not any(other.is_cause for other in found.verdicts):
             what = "batch" if one.waits == "batch" else "gradients"
             return (
@@ -114,7 +115,7 @@ def unheard_sentence(one: Standing) -> str:
     )
 
 
-def _busy(one: Standing) -> str:
+def _busy(one: Standing, *, is_alone: bool) -> str:
     since = f"for {_seconds(one.seconds)}, more than {_seconds(one.limit)}"
     if one.phase in (CALLBACKS, SAVING):
         return f"runs callbacks or saves {since}"
@@ -122,6 +123,8 @@ def _busy(one: Standing) -> str:
         return f"runs another part of the program than fit {since}"
     if one.phase == TRACING:
         return f"traces or compiles a function {since}"
+    if is_alone:
+        return f"has not ended its step {since}: it computes, or waits for its data"
     if one.waits is None:
         return f"is in its step {since}, in which it may wait for other workers or for its data"
     what = "has its batch, but" if one.counts_batches else "waits for no other worker, and"

@@ -109,6 +109,15 @@ def test_all_groups_can_be_defined_together():
     assert set(values) == set.union(*NAMES.values())
 
 
+def test_the_name_of_one_group_needs_no_tuple():
+    values = flags.FlagValues()
+    define_flags(groups="training", flag_values=values)
+    assert "epochs" in values
+    assert "strategy" not in values
+    with pytest.raises(ValueError, match="expected groups to be among strategy, training, program, received stategy"):
+        define_flags(groups="stategy", flag_values=values)
+
+
 @pytest.mark.parametrize("groups", [("stategy",), ("strategy", "data", "more")])
 def test_an_unknown_group_is_refused(groups):
     unknown = ", ".join(sorted(set(groups) - set(GROUPS)))

@@ -40,11 +40,11 @@ __all__ = [
 GROUPS = ("strategy", "training", "program")
 
 
-def define_flags(*, groups: Sequence[str] = GROUPS, flag_values: flags.FlagValues = flags.FLAGS) -> None:
+def define_flags(*, groups: str | Sequence[str] = GROUPS, flag_values: flags.FlagValues = flags.FLAGS) -> None:
     """Defines the absl flags of tfdist.
 
     Args:
-        groups: any of "strategy" (strategy, devices, all-reduce, TPU), "training" (batch size, epochs, optimizer,
+        groups: one or several of "strategy" (strategy, devices, all-reduce, TPU), "training" (batch size, epochs, optimizer,
             precision, model folder) and "program" (model and data of `tfdist train`).
         flag_values: the flag values in which the flags are defined.
 
@@ -60,6 +60,7 @@ def define_flags(*, groups: Sequence[str] = GROUPS, flag_values: flags.FlagValue
         >>> values.strategy, values.epochs
         ('auto', 3)
     """
+    groups = (groups,) if isinstance(groups, str) else tuple(groups)
     unknown = sorted(set(groups) - set(GROUPS))
     if unknown:
         raise ValueError(f"expected groups to be among {', '.join(GROUPS)}, received {', '.join(unknown)}.")

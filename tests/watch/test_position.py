@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 
 import pytest
+import tensorflow as tf
 
-from tfdist.watch import position
+from tfdist.watch import Watch, position
 from tfdist.watch.options import WatchOptions
 from tfdist.watch.phases import (
     CALLBACKS,
@@ -146,3 +147,12 @@ def test_a_factor_of_one_is_refused():
 def test_an_option_of_the_watch_that_is_no_such_number_is_refused(name, value, message):
     with pytest.raises(ValueError, match=re.escape(message)):
         WatchOptions(**{name: value})
+
+
+def test_a_watch_refuses_arguments_of_other_types():
+    with pytest.raises(
+        ValueError, match=r"expected a strategy of TensorFlow, received 'mirrored'; use tfdist\.create_"
+    ):
+        Watch("mirrored")
+    with pytest.raises(ValueError, match=r"expected options to be a tfdist\.watch\.WatchOptions, received \{'factor'"):
+        Watch(tf.distribute.get_strategy(), {"factor": 3.0})

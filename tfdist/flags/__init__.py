@@ -44,8 +44,8 @@ def define_flags(*, groups: str | Sequence[str] = GROUPS, flag_values: flags.Fla
     """Defines the absl flags of tfdist.
 
     Args:
-        groups: one or several of "strategy" (strategy, devices, all-reduce, TPU), "training" (batch size, epochs, optimizer,
-            precision, model folder) and "program" (model and data of `tfdist train`).
+        groups: one or several of "strategy" (strategy, devices, all-reduce, TPU), "training" (batch size, epochs,
+            optimizer, precision, model folder) and "program" (model and data of `tfdist train`).
         flag_values: the flag values in which the flags are defined.
 
     Raises:

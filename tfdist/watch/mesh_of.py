@@ -22,6 +22,7 @@ def mesh_of(strategy: tf.distribute.Strategy) -> Mesh:
 
     Raises:
         OSError: if the host name of a worker does not resolve.
+        ValueError: if it is no strategy.
 
     Example:
         >>> import tfdist
@@ -29,6 +30,8 @@ def mesh_of(strategy: tf.distribute.Strategy) -> Mesh:
         >>> mesh_of(tfdist.create_strategy("one_device")).size
         1
     """
+    if not isinstance(strategy, tf.distribute.Strategy):
+        raise ValueError(f"expected a strategy of TensorFlow, received {strategy!r}; use tfdist.create_strategy().")
     mesh: Mesh | None = getattr(strategy, _ATTRIBUTE, None)
     if mesh is None:
         mesh = _open(strategy)

@@ -42,3 +42,21 @@ class WatchOptions(Limits):
             raise ValueError(f"expected deadline_seconds above 0 or None, received {self.deadline_seconds!r}.")
         if not is_above(self.straggler_factor, 1):
             raise ValueError(f"expected straggler_factor above 1, received {self.straggler_factor!r}.")
+
+
+def given_options(options: WatchOptions | None) -> WatchOptions:
+    """Returns the options that were given, or those of the defaults.
+
+    Args:
+        options: the argument of the user.
+
+    Raises:
+        ValueError: if they are something else.
+
+    Example:
+        >>> given_options(None).factor
+        10.0
+    """
+    if options is not None and not isinstance(options, WatchOptions):
+        raise ValueError(f"expected options to be a tfdist.watch.WatchOptions, received {options!r}.")
+    return options or WatchOptions()

@@ -15,7 +15,7 @@ import tensorflow as tf
 from tfdist._log import get_logger
 from tfdist.watch.frames import is_debugged, position_in_pipeline, position_of
 from tfdist.watch.mesh_of import mesh_of, worker_addresses
-from tfdist.watch.options import WatchOptions
+from tfdist.watch.options import WatchOptions, given_options
 from tfdist.watch.phases import EVALUATION, FIRST_BATCH, OUTSIDE, SAVING, STEPS, TRACING, TRAINING
 from tfdist.watch.position import Position, Where
 from tfdist.watch.probes import Probes
@@ -62,7 +62,7 @@ class Watch:
 
     def __init__(self, strategy: tf.distribute.Strategy, options: WatchOptions | None = None) -> None:
         self.strategy = strategy
-        self._options = options or WatchOptions()
+        self._options = given_options(options)
         self._mesh = mesh_of(strategy)
         self._requests = Requests.of(self._mesh)
         self._received = Received(

@@ -7,8 +7,9 @@ import os
 import time
 from collections.abc import Sequence
 
-from tfdist.doctor.checks.directory import Directory
+from tfdist.doctor.checks.directory import NO_ANSWER, Directory
 from tfdist.doctor.facts import Facts
+from tfdist.doctor.finding import seconds_text
 from tfdist.doctor.in_thread import InThread
 from tfdist.doctor.own_files import OwnFiles
 from tfdist.doctor.roles import in_order
@@ -115,7 +116,7 @@ class SharedDirectory:
 
 
 def _no_answer(seconds: float) -> str:
-    return f"the file system has not answered for {seconds:.0f} s"
+    return f"{NO_ANSWER} for {seconds_text(seconds)}"
 
 
 def is_remote(directory: str) -> bool:

@@ -11,6 +11,14 @@ CHECK = "directory"
 WARN_SECONDS = 1.0
 
 _MOUNT = "mount the same file system at this path on all hosts"
+NO_ANSWER = "the file system has not answered"
+# What to do, by a part of the error.
+_ACTIONS = {
+    "No such file": f"make it, or {_MOUNT}",
+    "Not a directory": "give the path of a directory, and not of a file",
+    "Read-only file system": "mount it so that all tasks may write",
+    NO_ANSWER: "check its file server and the network to it, or give more --timeout-seconds",
+}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -95,7 +103,8 @@ def decide(directories: Mapping[str, Directory]) -> list[Finding]:
 
 def _problems(own: Directory) -> list[tuple[Verdict, str, str]]:
     if own.error:
-        action = f"make it, or {_MOUNT}" if "No such file" in own.error else "check its owner, its room and its quota"
+        actions = (action for part, action in _ACTIONS.items() if part in own.error)
+        action = next(actions, "check its owner, its room and its quota")
         return [("fail", f"cannot write to {own.path}: {own.error}", action)]
     found: list[tuple[Verdict, str, str]] = []
     unseen = [task for task, seconds in own.sight_seconds.items() if seconds is None]

@@ -12,6 +12,8 @@ from tfdist.watch.udp import open_socket
 from tfdist.workers import count_workers, exchange, worker_index
 
 _ATTRIBUTE = "_tfdist_mesh"
+# The native transport and TensorFlow say so if the workers do not ask for the same sum.
+_OTHERS_DIFFER = ("expected all ranks to ask for the same operation", "Collective instance", "Shape mismatch")
 
 
 def mesh_of(strategy: tf.distribute.Strategy) -> Mesh:
@@ -22,6 +24,7 @@ def mesh_of(strategy: tf.distribute.Strategy) -> Mesh:
 
     Raises:
         OSError: if the host name of a worker does not resolve.
+        RuntimeError: if other workers do something else.
         ValueError: if it is no strategy.
 
     Example:
@@ -67,7 +70,17 @@ def _open(strategy: tf.distribute.Strategy) -> Mesh:
         return Mesh(0, [("localhost", 0)], token=0)
     udp = open_socket()
     own = [udp.getsockname()[1], secrets.randbits(62)]
-    rows = exchange(strategy, own, dtype="int64", to="open the mesh of the workers")
+    try:
+        rows = exchange(strategy, own, dtype="int64", to="open the mesh of the workers")
+    except (tf.errors.InvalidArgumentError, tf.errors.InternalError) as error:
+        udp.close()
+        if not any(text in str(error) for text in _OTHERS_DIFFER):
+            raise
+        raise RuntimeError(
+            "expected all workers to begin the watch or the preemption handling of this callback together, received "
+            "another operation from another worker; give all workers the same callbacks, such as StallWatch and "
+            "AutoResume."
+        ) from error
     hosts = [split_address(address)[0] for address in worker_addresses(strategy)]
     ports = [int(row[0]) for row in rows]
     return Mesh(worker_index(strategy), list(zip(hosts, ports, strict=True)), token=int(rows[0][1]), udp=udp)

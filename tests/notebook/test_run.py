@@ -159,6 +159,10 @@ def test_a_module_runs_with_its_arguments(capsys: pytest.CaptureFixture[str]) ->
     assert "received ['--epochs', '3']" in capsys.readouterr().out
 
 
+def test_a_variable_may_be_a_whole_number() -> None:
+    assert notebook.run(os.getenv, args=["A"], workers=1, env={"A": 1}) == "1"
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -168,6 +172,19 @@ def test_a_module_runs_with_its_arguments(capsys: pytest.CaptureFixture[str]) ->
             r"expected no kwargs with a module, received \['epochs'\]",
         ),
         ({"function": print, "workers": 0}, "expected at least one task, received none"),
+        (
+            {"function": print, "args": "hello"},
+            r"expected args to be a list of arguments, received 'hello'; write args=",
+        ),
+        ({"function": print, "args": 0.1}, r"received 0.1; write args=\[0.1\]"),
+        (
+            {"function": print, "args": {"rate": 0.1}},
+            r"expected args to be a list of arguments, received {'rate': 0.1}",
+        ),
+        ({"function": print, "kwargs": [0.1]}, r"expected kwargs to be a dict with names, received \[0.1\]"),
+        ({"function": print, "env": ["A=1"]}, r"expected env to be a dict with names, received \['A=1'\]"),
+        ({"function": print, "env": {"A": None}}, "expected the value of A in env to be a text, received None"),
+        ({"function": "own/train.py"}, "received the file 'own/train.py'; write 'own.train'"),
         ({"function": print, "args": [threading.Lock()]}, "received one with the argument 1, a lock, which cannot be"),
         ({"function": print, "kwargs": {"end": threading.Lock()}}, "received one with the argument 'end', a lock"),
         ({"function": threading.Lock}, "expected a function that returns numbers, arrays, texts, a History, or lists"),

@@ -12,6 +12,7 @@ from typing import Any, TextIO, cast
 
 from tfdist._sending import to_bytes
 from tfdist.launch import LaunchResult, LaunchSpec, launch
+from tfdist.notebook.arguments import call_arguments, check_module, named, variables
 from tfdist.notebook.cell import Cell
 from tfdist.notebook.sendable import what_cannot_be_sent
 from tfdist.notebook.values import CALL, FAILED, RETURNED, TaskTraceback, guilty
@@ -58,7 +59,8 @@ def run(
         these. Tensors and variables are returned as arrays. A module returns None.
 
     Raises:
-        ValueError: if the function, its arguments or what it returns cannot be sent to another process.
+        ValueError: if an argument has no meaning, or the function, its arguments or what it returns cannot be sent to
+            another process.
         TimeoutError: if the tasks have not ended in time.
         KeyboardInterrupt: if the cell is interrupted, after all tasks have ended.
         RuntimeError: if a task ends without an exception, such as by a signal.
@@ -79,14 +81,17 @@ def run(
     if hasattr(function, "fit"):
         raise ValueError("expected a function, received a Keras model; make the model in a function.")
     is_module = isinstance(function, str)
-    if is_module and kwargs:
-        raise ValueError(f"expected no kwargs with a module, received {sorted(kwargs)}; write them as args.")
+    args, kwargs, env = call_arguments(args), named("kwargs", kwargs), variables(env)
+    if is_module:
+        check_module(str(function))
+        if kwargs:
+            raise ValueError(f"expected no kwargs with a module, received {sorted(kwargs)}; write them as args.")
     with tempfile.TemporaryDirectory(prefix="tfdist-notebook-") as name:
         folder = Path(name)
         if is_module:
             command = ("-m", str(function), *map(str, args))
         else:
-            (folder / CALL).write_bytes(_sent(function, tuple(args), dict(kwargs or {})))
+            (folder / CALL).write_bytes(_sent(function, args, kwargs))
             command = ("-m", "tfdist.notebook.task", name)
         spec = LaunchSpec(
             command=command,
@@ -96,7 +101,7 @@ def run(
             timeout_seconds=timeout_seconds,
             threads_per_task=threads_per_task,
             log_dir=Path(log_dir) if log_dir is not None else None,
-            env=dict(env or {}),
+            env=env,
         )
         ended, lines = _launch(spec, sys.stdout if verbose else io.StringIO())
         _raise_if_failed(ended, folder, lines, timeout_seconds=timeout_seconds)

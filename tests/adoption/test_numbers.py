@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.conformance.compare import error_of
-from tests.processes import Finished, launch, run
+from tests.processes import ROOT, Finished, launch, run
 
 PROGRAM = Path(__file__).with_name("program.py")
 BOUND = 1e-10
@@ -87,3 +87,17 @@ def test_a_program_that_saves_on_every_worker_saves_restores_and_goes_on(tmp_pat
     assert ended.code == 0
     assert ended.text.count("SAVED 15") == 2
     assert (folder / "checkpoint" / "checkpoint").exists()
+
+
+def test_a_train_step_that_divides_by_the_global_batch_needs_the_option_of_the_page(tmp_path: Path) -> None:
+    assert 'tfdist.adopt(loss="global_sum")\n```' in (ROOT / "docs" / "adopt.md").read_text()
+    program = str(PROGRAM.with_name("dividing_program.py"))
+
+    def weights(*words: str) -> list[float]:
+        ended = run([sys.executable, program, *words], cwd=tmp_path, deadline_seconds=DEADLINE_SECONDS)
+        return json.loads(ended.text.partition("WEIGHTS ")[2].splitlines()[0])
+
+    one = weights("none", "stock")
+    assert error_of(weights("mirrored", "global_sum"), one)[0] <= BOUND
+    # Once this program is right without the option, the page need not warn any more.
+    assert error_of(weights("mirrored", "auto"), one)[0] > 0.01

@@ -13,6 +13,7 @@ from tfdist.allreduce.compression import COMPRESSIONS, compression_from_name
 from tfdist.allreduce.options import ALGORITHMS, TRANSPORTS, AllReduceOptions
 from tfdist.bench.allreduce_report import Results, report
 from tfdist.bench.extra import require
+from tfdist.bench.results_folder import make_results_folder
 from tfdist.bench.sizes import size_from_text
 
 if TYPE_CHECKING:
@@ -36,6 +37,8 @@ def main(argv: list[str]) -> int:
     arguments = _parse(options, argv)
     require(options, "matplotlib", "psutil")
     benches = _make_benches(options, arguments)
+    if benches[0].worker == 0:
+        make_results_folder(options, arguments.output)
     results = _measure(benches, arguments)
     if benches[0].worker == 0:
         report(results, arguments.output)

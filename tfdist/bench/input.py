@@ -14,6 +14,7 @@ from typing import Any
 
 from tfdist._suggestions import Parser
 from tfdist.bench.extra import require
+from tfdist.bench.results_folder import make_results_folder
 
 SOURCES = ("FILE", "DATA", "tfdist")
 _TIMEOUT_SECONDS = 600
@@ -139,11 +140,11 @@ def main(argv: list[str]) -> int:
             f"--pipelines {' '.join(map(str, arguments.pipelines))} --runs {arguments.runs}."
         )
     require(options, "matplotlib")
+    make_results_folder(options, arguments.output)
     from rich.console import Console
 
     with tempfile.TemporaryDirectory() as folder:
         rows = run(arguments.workload or ["jpeg", "small"], arguments.pipelines, arguments.runs, Path(folder))
-    arguments.output.mkdir(parents=True, exist_ok=True)
     (arguments.output / "input.json").write_text(json.dumps(rows, indent=1))
     plot(rows, arguments.output / "input.png")
     Console(width=100).print(table(rows))

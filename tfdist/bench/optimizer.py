@@ -15,6 +15,7 @@ from typing import Any
 from tfdist._suggestions import Parser
 from tfdist.bench.extra import require
 from tfdist.bench.optimizer_shapes import MODELS
+from tfdist.bench.results_folder import make_results_folder
 
 # How many times a step reads or writes as many bytes as all variables have. A step reads variables, gradients and
 # slots, and writes variables and slots; LAMB and LARS read some of them a second time to compute norms.
@@ -177,10 +178,10 @@ def main(argv: list[str]) -> int:
             f"expected --runs and --steps to be at least 1, received --runs {arguments.runs} --steps {arguments.steps}."
         )
     require(options, "matplotlib")
+    make_results_folder(options, arguments.output)
     from rich.console import Console
 
     rows = [row for model in arguments.model or MODELS for row in measure(model, arguments.runs, arguments.steps)]
-    arguments.output.mkdir(parents=True, exist_ok=True)
     (arguments.output / "optimizer.json").write_text(json.dumps(rows, indent=1))
     plot(rows, arguments.output / "optimizer.png")
     Console(width=120).print(table(rows))

@@ -116,6 +116,10 @@ def test_workers_that_read_the_same_rows_are_named() -> None:
             ["--json", "none/a.json", "--", PLANTED],
             "expected a file in a folder that exists for --json, received none/",
         ),
+        (
+            ["--json", ".", "--", PLANTED],
+            "expected a file that can be written for --json, received .; give another.",
+        ),
     ],
 )
 def test_wrong_options_are_refused(words: list[str], message: str, capsys: pytest.CaptureFixture) -> None:

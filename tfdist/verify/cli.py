@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -71,6 +72,11 @@ def numbers(text: str) -> tuple[int, ...]:
         raise ValueError(f"expected numbers separated by commas for --replicas, received {text!r}.") from None
 
 
+def _written(file: Path) -> Path:
+    """Returns what has to be writable, so that a file can be written: the file, or else its folder."""
+    return file if file.exists() else file.absolute().parent
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs `tfdist verify ...` and returns its exit code.
 
@@ -96,6 +102,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise ValueError(f"expected --timeout-seconds above 0, received {given.timeout_seconds}.")
         if given.json and not given.json.absolute().parent.is_dir():
             raise ValueError(f"expected a file in a folder that exists for --json, received {given.json}.")
+        if given.json and (given.json.is_dir() or not os.access(_written(given.json), os.W_OK)):
+            raise ValueError(f"expected a file that can be written for --json, received {given.json}; give another.")
     except ValueError as error:
         print(f"tfdist verify: {error}", file=sys.stderr)
         return 2

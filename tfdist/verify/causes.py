@@ -36,6 +36,20 @@ ROUNDING = Cause(
 )
 
 
+def unrepeatable(change: str) -> Cause:
+    """Returns the cause of a program that computes other numbers when it runs again on one device.
+
+    Args:
+        change: what the second run computes otherwise than the first one.
+    """
+    return Cause(
+        name="not repeatable",
+        text=f"two runs on one device differ as well, first in {change}; seed all that is drawn, as in "
+        "np.random.default_rng(1), and verify the program again",
+        is_proven=True,
+    )
+
+
 def settings_that_differ(expected: Record, records: tuple[Record, ...]) -> list[str]:
     """Returns the settings and initial weights of a compiled model that are not those of one device, as texts.
 

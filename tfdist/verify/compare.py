@@ -155,3 +155,21 @@ def rows_differ(result: Result, expected: Record) -> str:
         others = len(own) - sum((Counter(own) & Counter(whole)).values())
         return f"{others} of the {len(own)} rows of step {step + 1} are others than on one device"
     return ""
+
+
+def first_change(result: Result, expected: Record, *, bound: float) -> str:
+    """Returns what a second run on one device computes otherwise than the first one; "" if they are equal.
+
+    Args:
+        result: the second run.
+        expected: the record of the first run.
+        bound: largest relative difference that counts as equal.
+    """
+    if rows_differ(result, expected):
+        return "the rows of the batches"
+    (record,) = result.records
+    for name, value in expected.initial.items():
+        if name not in record.initial or error_of(record.initial[name], value) > bound:
+            return f"the initial value of {name}"
+    found = compare(result, expected, bound=bound).differences
+    return f"the {found[0].kind} {found[0].name}" if found else ""

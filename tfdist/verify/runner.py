@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import pickle
 import re
 import sys
@@ -38,7 +39,8 @@ def run_program(run: Run, *, python: str = sys.executable, timeout_seconds: floa
         workers=run.topology.workers,
         log_dir=run.folder / "logs",
         timeout_seconds=timeout_seconds,
-        env={"CUDA_VISIBLE_DEVICES": "-1"},
+        # Otherwise each run of a program that reads a set of words, say, has them in another order.
+        env={"CUDA_VISIBLE_DEVICES": "-1", "PYTHONHASHSEED": os.environ.get("PYTHONHASHSEED") or "0"},
     )
     ended = launch(spec, out=lines, err=lines)
     if ended.exit_code in (_INTERRUPTED, _TERMINATED):

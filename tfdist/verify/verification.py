@@ -10,8 +10,16 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
-from tfdist.verify.causes import ROUNDING, Cause, candidates, find_causes, leftover_of, settings_that_differ
-from tfdist.verify.compare import Comparison, bounds_of, compare, rows_differ
+from tfdist.verify.causes import (
+    ROUNDING,
+    Cause,
+    candidates,
+    find_causes,
+    leftover_of,
+    settings_that_differ,
+    unrepeatable,
+)
+from tfdist.verify.compare import Comparison, bounds_of, compare, first_change, rows_differ
 from tfdist.verify.runner import run_program, scratch_folder
 from tfdist.verify.values import AS_IT_IS, ONE_DEVICE, PREFIX, Experiment, Record, Result, Run, Topology
 
@@ -119,6 +127,7 @@ class Verifier:
         self._number = 0
         self._oracles: dict[Experiment, Record | None] = {}
         self._perturbed: dict[Experiment, Bounds] = {}
+        self._changed: str | None = None
 
     def verify(self, others: Sequence[Topology]) -> Verification:
         """Compares topologies with one device.
@@ -151,8 +160,14 @@ class Verifier:
         result = self._run(topology, AS_IT_IS)
         if result.error:
             return Verdict(topology=topology.name, comparison=None, error=result.error, output=result.output)
-        comparison = self._compare(result, AS_IT_IS)
-        if comparison is None or comparison.is_equal:
+        comparison = compare(result, expected, bound=BOUNDS[self._floatx])
+        if not comparison.is_equal:
+            changed = self._changes_by_itself(expected)
+            if changed:
+                cause = unrepeatable(changed)
+                return Verdict(topology=topology.name, comparison=comparison, causes=(cause,))
+            comparison = self._compare(result, AS_IT_IS) or comparison
+        if comparison.is_equal:
             return self._equal(topology, comparison)
         settings = settings_that_differ(expected, result.records)
         if settings:
@@ -172,8 +187,18 @@ class Verifier:
                     return self._equal(topology, rounded)
         return Verdict(topology=topology.name, comparison=comparison, causes=tuple(causes))
 
-    def _equal(self, topology: Topology, comparison: Comparison | None) -> Verdict:
-        is_rounded = self._floatx == "float64" and comparison is not None and comparison.largest > BOUNDS["float64"]
+    def _changes_by_itself(self, expected: Record) -> str:
+        """Returns what a second run on one device computes otherwise than the first one; "" if they are equal.
+
+        The effect of rounding, and of each cause, can only be found in a program that repeats its numbers.
+        """
+        if self._changed is None:
+            result = self._run(ONE_DEVICE, AS_IT_IS)
+            self._changed = "" if result.error else first_change(result, expected, bound=BOUNDS[self._floatx])
+        return self._changed
+
+    def _equal(self, topology: Topology, comparison: Comparison) -> Verdict:
+        is_rounded = self._floatx == "float64" and comparison.largest > BOUNDS["float64"]
         return Verdict(topology=topology.name, comparison=comparison, causes=(ROUNDING,) if is_rounded else ())
 
     def _is_equal(self, topology: Topology, experiment: Experiment) -> bool:

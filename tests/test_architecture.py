@@ -47,7 +47,7 @@ ROOMS: dict[str, set[str]] = {
     "collectives": {"cluster", "keras_compat", "workers"},
     "notebook": {"cluster", "launch"},
     "ray": {"cluster", "workers", "saving", "keras_compat"},
-    "verify": {"allreduce", "keras_compat", "launch", "strategies", "workers"},
+    "verify": {"allreduce", "checkpoint", "keras_compat", "launch", "strategies", "workers"},
     "optimizers": {"allreduce", "keras_compat"},
     "averaging": {"allreduce", "keras_compat"},
     "flags": {"cluster", "strategies", "allreduce", "averaging", "optimizers"},

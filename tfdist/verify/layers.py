@@ -26,12 +26,17 @@ def replica_normalizations(model: Any) -> list[str]:
     ]
 
 
+def is_noisy(layer: Any) -> bool:
+    """Returns whether the class of a layer has the name of one that draws random numbers while the model trains."""
+    return any(part in type(layer).__name__ for part in _NOISY)
+
+
 def noisy_layers(model: Any) -> list[str]:
     """Returns the names and classes of the layers that draw random numbers while the model trains."""
     return [
         f"{layer.name} ({type(layer).__name__})"
         for layer in layers_of(model)
-        if any(part in type(layer).__name__ for part in _NOISY) and getattr(layer, "rate", 1) != 0
+        if is_noisy(layer) and getattr(layer, "rate", 1) != 0
     ]
 
 
@@ -39,7 +44,7 @@ def remove_noise(model: Any) -> None:
     """Makes the layers of Keras that draw random numbers return their inputs."""
     for layer in layers_of(model):
         is_of_keras = type(layer).__module__.split(".")[0] in ("keras", "tf_keras")
-        if is_of_keras and any(part in type(layer).__name__ for part in _NOISY):
+        if is_of_keras and is_noisy(layer):
             object.__setattr__(layer, "call", lambda inputs, *args, **kwargs: inputs)
 
 
@@ -86,7 +91,7 @@ def _calls(model: Any, x: Any) -> dict[str, tuple[np.ndarray | None, np.ndarray 
     found: dict[str, tuple[np.ndarray | None, np.ndarray | None]] = {}
     layers = layers_of(model)
     for layer in layers:
-        noisy = any(part in type(layer).__name__ for part in _NOISY)
+        noisy = is_noisy(layer)
         stock = layer.call
 
         def call(*args: Any, _stock: Any = stock, _name: str = layer.name, _noisy: bool = noisy, **kwargs: Any) -> Any:

@@ -43,6 +43,11 @@ def main(path: str) -> None:
 
     from tfdist import strategies
     from tfdist.allreduce.options import AllReduceOptions
+    from tfdist.verify.loops import LoopRecorder
+    from tfdist.verify.on_batch import BatchRecorder
+    from tfdist.verify.own_files import keep_snapshots_apart
+    from tfdist.verify.precision import compute_in
+    from tfdist.verify.recording import Recorder, Verified
     from tfdist.workers import worker_index
 
     made: list[Any] = []
@@ -71,18 +76,12 @@ def main(path: str) -> None:
     create_strategy = strategies.create_strategy
     for name in _BUILDERS:
         setattr(strategies, name, make)
-    tf.keras.backend.set_floatx(run.floatx)
-    if run.floatx == "float64":
-        tf.keras.mixed_precision.set_global_policy("float64")
-        tf.keras.mixed_precision.set_global_policy = lambda policy: None
+    compute_in(run.floatx)
     tf.keras.utils.set_random_seed(SEED)
-    from tfdist.verify.loops import LoopRecorder
-    from tfdist.verify.on_batch import BatchRecorder
-    from tfdist.verify.recording import Recorder, Verified
-
     replayed = pickle.loads(run.batches.read_bytes()) if run.experiment.replays and run.batches else None
     recorder = Recorder(run, replayed)
     recorder.install()
+    keep_snapshots_apart(run.folder / "snapshots")
     on_batch = BatchRecorder(recorder, steps=run.steps, replayed=replayed)
     in_loop = LoopRecorder(recorder, steps=run.steps)
     try:

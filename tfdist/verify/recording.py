@@ -16,7 +16,11 @@ import tensorflow as tf
 
 from tfdist.keras_compat.version import keras, trainer_class
 from tfdist.verify.layers import mixing_layers, noisy_layers, remove_noise, replica_normalizations
+from tfdist.verify.own_files import without_files
+from tfdist.verify.random_numbers import RandomNumbers
 from tfdist.verify.values import Record, Run
+
+_OF_VALIDATION = ("validation_data", "validation_steps", "validation_batch_size", "validation_freq")
 
 
 class Verified(BaseException):
@@ -64,12 +68,11 @@ class Recorder:
             given = signature.bind(*args, **kwargs).arguments
             model = given.pop("self")
             if recorder._replayed is not None:
-                given = {name: given[name] for name in ("epochs", "callbacks") if name in given}
+                given = {name: given[name] for name in ("epochs", "callbacks", *_OF_VALIDATION) if name in given}
                 given["x"] = recorder._dataset()
             recorder.begin(model)
-            callbacks = [*(given.pop("callbacks", None) or []), _StepRecorder(recorder)]
-            for name in ("validation_data", "validation_steps", "validation_freq"):
-                given.pop(name, None)
+            callbacks = [*without_files(given.pop("callbacks", None)), _StepRecorder(recorder)]
+            recorder._shorten_validation(given)
             with contextlib.suppress(_Enough):
                 stock(model, **{**given, "callbacks": callbacks, "verbose": 0})
             recorder._evaluate(model, given)
@@ -80,6 +83,11 @@ class Recorder:
 
     def _dataset(self) -> Any:
         """Returns the replayed batches as a tf.data.Dataset."""
+    def _shorten_validation(self, given: dict[str, Any]) -> None:
+        """Lets `fit` validate with few batches. The result is only for callbacks that read it."""
+        if given.get("validation_data") is not None:
+            given["validation_steps"] = min(self._run.steps, given.get("validation_steps") or self._run.steps)
+
         assert self._replayed is not None
         first = self._replayed[0]
         signature = tf.nest.map_structure(

@@ -101,12 +101,13 @@ def candidates(expected: Record, records: tuple[Record, ...], *, data: str) -> l
                 Experiment(synchronizes=True),
             )
         )
-    if expected.noisy:
+    noisy = [*expected.noisy, *expected.drawing]
+    if noisy:
         found.append(
             (
                 Cause(
-                    name="random layers",
-                    text=f"{_listed(expected.noisy)}: each replica draws its own random numbers, which is meant",
+                    name="random layers" if expected.noisy else "random numbers",
+                    text=f"{_listed(noisy)}: each replica draws its own random numbers, which is meant",
                 ),
                 Experiment(removes_noise=True),
             )

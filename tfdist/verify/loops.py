@@ -88,7 +88,9 @@ class LoopRecorder:
                 rows = [value for value in given if value.shape.rank]
                 if rows:
                     self._recorder.note(rows, keeps=False)
-                return fn(*own_args, **own_kwargs)
+                with self._recorder.watched():
+                    returned = fn(*own_args, **own_kwargs)
+                return returned
 
             return run(noting, args=args, kwargs=kwargs, options=options)
 

@@ -50,12 +50,14 @@ class Recorder:
         self.is_driven = False
         self._run, self._replayed = run, replayed
         self._lock = threading.Lock()
+        self._random = RandomNumbers(self.record.drawing)
         self._steps_of_replica: dict[int, int] = {}
         self._first_batches: dict[int, int] = {}
         logging.getLogger("tfdist").addHandler(_Lines(self.record.lines))
 
     def install(self) -> None:
-        """Patches `fit`; call it before the program runs."""
+        """Patches `fit` and the functions that draw random numbers; call it before the program runs."""
+        self._random.install()
         trainer = trainer_class()
         trainer.fit = self._recording(trainer.fit)
 
@@ -81,13 +83,13 @@ class Recorder:
 
         return fit
 
-    def _dataset(self) -> Any:
-        """Returns the replayed batches as a tf.data.Dataset."""
     def _shorten_validation(self, given: dict[str, Any]) -> None:
         """Lets `fit` validate with few batches. The result is only for callbacks that read it."""
         if given.get("validation_data") is not None:
             given["validation_steps"] = min(self._run.steps, given.get("validation_steps") or self._run.steps)
 
+    def _dataset(self) -> Any:
+        """Returns the replayed batches as a tf.data.Dataset."""
         assert self._replayed is not None
         first = self._replayed[0]
         signature = tf.nest.map_structure(
@@ -115,7 +117,7 @@ class Recorder:
             {f"{name} of model {number}": value for name, value in config.items()} if number > 1 else config
         )
         self._first_batches[id(model)] = len(self.batches)
-        stock = model.train_step
+        stock = self._watching(model.train_step)
 
         @functools.wraps(stock)
         def train_step(data: Any) -> Any:
@@ -124,6 +126,15 @@ class Recorder:
 
         # object.__setattr__, because the model's own __setattr__ would track the function.
         object.__setattr__(model, "train_step", train_step)
+        object.__setattr__(model, "test_step", self._watching(model.test_step))
+
+    def _watching(self, step: Callable) -> Callable:
+        @functools.wraps(step)
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            with self.watched():
+                return step(*args, **kwargs)
+
+        return watched
 
     def begin_weights(self, model: Any) -> None:
         """Records the initial weights and then perturbs them, unless the model has none yet or this has been done."""
@@ -139,6 +150,10 @@ class Recorder:
                     for value in model.get_weights()
                 ]
             )
+
+    def watched(self) -> contextlib.AbstractContextManager[None]:
+        """Returns the context of a step, in which random numbers are noted and removed as the experiment says."""
+        return self._random.of_step(removes=self._run.experiment.removes_noise)
 
     def note(self, data: Any, *, keeps: bool = True) -> None:
         """Adds the rows of a replica to the record, when the step runs.
@@ -183,7 +198,8 @@ class Recorder:
         self.record.noisy += noisy_layers(model)
         first = self._first_batches[id(model)]
         if first < len(self.batches):
-            self.record.mixing += mixing_layers(model, self.batches[first])
+            with self._random.of_step(removes=True):
+                self.record.mixing += mixing_layers(model, self.batches[first])
 
     def add_step(self, model: Any, logs: dict[str, Any]) -> None:
         """Records the weights and logs after a step.

@@ -67,7 +67,8 @@ class Experiment:
     Attributes:
         loss: rule of create_strategy(loss=...); None leaves the program's own.
         synchronizes: whether every BatchNormalization uses the moments of the global batch.
-        removes_noise: whether layers such as Dropout return their inputs.
+        removes_noise: whether layers such as Dropout return their inputs, and other random numbers of a step are their
+            mean.
         replays: whether the batches of one device are used instead of the program's own data.
         uncompressed: whether gradients are sent without compression.
     """
@@ -121,6 +122,7 @@ class Record:
         rows: for each step, the fingerprints of the rows of each replica of this process.
         batch_normalizations: names of layers that normalize with the rows of one replica.
         noisy: names and classes of layers that draw random numbers.
+        drawing: functions and other layers that draw random numbers in a step.
         mixing: names of layers whose output for a row depends on other rows.
         config: optimizer, loss and other settings that have to be equal everywhere, as text.
         lines: what tfdist has logged.
@@ -134,6 +136,7 @@ class Record:
     rows: list[list[list[str]]] = dataclasses.field(default_factory=list)
     batch_normalizations: list[str] = dataclasses.field(default_factory=list)
     noisy: list[str] = dataclasses.field(default_factory=list)
+    drawing: list[str] = dataclasses.field(default_factory=list)
     mixing: list[str] = dataclasses.field(default_factory=list)
     config: dict[str, Any] = dataclasses.field(default_factory=dict)
     lines: list[str] = dataclasses.field(default_factory=list)

@@ -189,7 +189,14 @@ def find_causes(
     return [leftover]
 
 
-def leftover_of(expected: Record, records: tuple[Record, ...], differences: list[str], *, data: str = "") -> Cause:
+def leftover_of(
+    expected: Record,
+    records: tuple[Record, ...],
+    differences: list[str],
+    *,
+    data: str = "",
+    weights_differ: bool = True,
+) -> Cause:
     """Returns the cause to report if no experiment makes a run equal to one device.
 
     Args:
@@ -197,6 +204,7 @@ def leftover_of(expected: Record, records: tuple[Record, ...], differences: list
         records: the records of the workers.
         differences: settings that differ.
         data: how the data differ from those of one device; "" if they do not.
+        weights_differ: whether weights differ, and not only losses and metrics.
     """
     if differences:
         return Cause(
@@ -211,6 +219,13 @@ def leftover_of(expected: Record, records: tuple[Record, ...], differences: list
         )
     if data:
         return _different_data(data)
+    if not weights_differ:
+        return Cause(
+            name="metrics",
+            text="all weights are equal, but losses or metrics of replicas are put together in another way than their "
+            'rows; give a keras.metrics.Mean the values of the rows, and use strategy.reduce("SUM", ...) for a loss '
+            "that is divided by the rows of the global batch",
+        )
     if expected.is_loop:
         return Cause(
             name="division",

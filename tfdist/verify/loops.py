@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import gc
 import threading
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +15,7 @@ import tensorflow as tf
 
 from tfdist.keras_compat.version import keras
 from tfdist.verify.recording import Recorder, Verified
+from tfdist.verify.returned import ReturnedByRun
 
 
 class LoopRecorder:
@@ -29,6 +32,8 @@ class LoopRecorder:
         self._counts: list[int] = []
         self._models: list[Any] = []
         self._is_inside = False
+        self._reduced = 0
+        self._returned = ReturnedByRun()
 
     def install(self, strategy: Any) -> None:
         """Patches the optimizers, tf.function and strategy.run; call it after create_strategy."""
@@ -46,7 +51,8 @@ class LoopRecorder:
         function_class.__call__ = self._recording(function_class.__call__)
         run = self._noting_rows(strategy.run)
         # A loop without tf.function calls strategy.run eagerly.
-        object.__setattr__(strategy, "run", self._recording(run))
+        object.__setattr__(strategy, "run", self._recording(run, is_run=True))
+        object.__setattr__(strategy, "reduce", self._noting_reduced(strategy.reduce))
 
     def finish(self) -> None:
         """Looks at the models after the last step."""
@@ -59,7 +65,7 @@ class LoopRecorder:
         """Whether the program has trained in a loop of its own."""
         return self._recorder.record.is_loop
 
-    def _recording(self, stock: Callable) -> Callable:
+    def _recording(self, stock: Callable, *, is_run: bool = False) -> Callable:
         @functools.wraps(stock)
         def call(*args: Any, **kwargs: Any) -> Any:
             in_main = threading.current_thread() is threading.main_thread()
@@ -69,12 +75,30 @@ class LoopRecorder:
             try:
                 self._prepare()
                 result = stock(*args, **kwargs)
-                self._look_for_a_step(result)
+                self._look_for_a_step(result, is_of_replicas=is_run)
             finally:
                 self._is_inside = False
             return result
 
         return call
+
+    def _noting_reduced(self, reduce: Callable) -> Callable:
+        """Returns a strategy.reduce whose results between two steps count as numbers of the step before."""
+
+        @functools.wraps(reduce)
+        def reduce_noting(*args: Any, **kwargs: Any) -> Any:
+            reduced = reduce(*args, **kwargs)
+            record = self._recorder.record
+            if self._recorder.is_driven:
+                return reduced
+            if not tf.executing_eagerly():
+                return self._returned.reduced(reduced)
+            if record.is_loop and not self._is_inside:
+                self._reduced += 1
+                record.logs[-1] |= _numbers(reduced, name=f"reduced {self._reduced}")
+            return reduced
+
+        return reduce_noting
 
     def _noting_rows(self, run: Callable) -> Callable:
         @functools.wraps(run)
@@ -92,7 +116,9 @@ class LoopRecorder:
                     returned = fn(*own_args, **own_kwargs)
                 return returned
 
-            return run(noting, args=args, kwargs=kwargs, options=options)
+            returned = run(noting, args=args, kwargs=kwargs, options=options)
+            self._returned.note(returned)
+            return returned
 
         return run_noting
 
@@ -108,41 +134,64 @@ class LoopRecorder:
     def _counted(self) -> list[int]:
         return [int(tf.convert_to_tensor(optimizer.iterations)) for optimizer in self._optimizers]
 
-    def _look_for_a_step(self, result: Any) -> None:
+    def _look_for_a_step(self, result: Any, *, is_of_replicas: bool) -> None:
         counts = self._counted()
-        if not self._models or counts == self._counts:
+        if counts == self._counts:
             return
         self._counts = counts
+        self._reduced = 0
         self._recorder.record.is_loop = True
-        numbers = [value for value in tf.nest.flatten(result) if isinstance(value, tf.Tensor) and value.shape.rank == 0]
-        self._recorder.add_values(
-            _weights(), {f"result {i + 1}": float(value) for i, value in enumerate(numbers) if value.dtype.is_floating}
-        )
+        numbers = {} if is_of_replicas else _numbers(self._returned.without(result), name="result")
+        self._recorder.add_values(_weights(self._optimizers), {**numbers, **_metrics()})
         if self._recorder.has_enough():
             raise Verified
 
 
+def _numbers(values: Any, *, name: str) -> dict[str, float]:
+    """Returns the floating-point numbers in a structure of tensors, with their places from 1."""
+    return {
+        f"{name} {i + 1}": float(value)
+        for i, value in enumerate(tf.nest.flatten(values))
+        if isinstance(value, tf.Tensor) and value.shape.rank == 0 and value.dtype.is_floating
+    }
+
+
 def _models() -> list[Any]:
     """Returns all models of the program, by name."""
-    kind = keras().Model
-    return sorted((value for value in gc.get_objects() if _is_a(value, kind)), key=lambda model: model.name)
+    return sorted(_all_of(keras().Model), key=lambda model: model.name)
 
 
-def _is_a(value: object, kind: type) -> bool:
+def _metrics() -> dict[str, float]:
+    """Returns the results of all metrics of the program whose names occur once."""
+    metrics = _all_of(keras().metrics.Metric)
+    times = Counter(metric.name for metric in metrics)
+    found: dict[str, float] = {}
+    for metric in sorted(metrics, key=lambda metric: metric.name):
+        # A metric that has no variables yet has no result.
+        with contextlib.suppress(Exception):
+            if times[metric.name] == 1:
+                numbers = _numbers(metric.result(), name=metric.name)
+                found |= numbers if len(numbers) != 1 else {metric.name: next(iter(numbers.values()))}
+    return found
+
+
+def _all_of(kind: type) -> list[Any]:
     # isinstance() would ask lazily imported modules for their class.
-    return issubclass(type(value), kind)
+    return [value for value in gc.get_objects() if issubclass(type(value), kind)]
 
 
-def _weights() -> dict[str, np.ndarray]:
-    """Returns the weights of all models by name; each variable once."""
+def _weights(optimizers: list[Any]) -> dict[str, np.ndarray]:
+    """Returns the weights of all models, and other variables of the optimizers, by name; each variable once."""
     found: dict[str, np.ndarray] = {}
     seen: set[int] = set()
-    for model in _models():
-        for weight in model.weights:
-            if id(weight) not in seen:
-                seen.add(id(weight))
-                name = getattr(weight, "path", None) or weight.name
-                while name in found:
-                    name += "_"
-                found[name] = np.array(tf.convert_to_tensor(weight))
+    trained = [weight for optimizer in optimizers for weight in getattr(optimizer, "_trainable_variables", [])]
+    for weight in [*(weight for model in _models() for weight in model.weights), *trained]:
+        # A variable of Keras 3 is around one of TensorFlow, which an optimizer may have instead.
+        variable = weight._value if hasattr(weight, "path") else weight
+        if id(variable) not in seen:
+            seen.add(id(variable))
+            name = getattr(weight, "path", None) or weight.name
+            while name in found:
+                name += "_"
+            found[name] = np.array(tf.convert_to_tensor(weight))
     return found

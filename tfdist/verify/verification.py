@@ -174,7 +174,8 @@ class Verifier:
             causes = [leftover_of(expected, result.records, settings)]
         else:
             data = rows_differ(result, expected)
-            leftover = leftover_of(expected, result.records, settings, data=data)
+            weights_differ = any(one.kind == "weight" for one in comparison.differences)
+            leftover = leftover_of(expected, result.records, settings, data=data, weights_differ=weights_differ)
             causes = find_causes(
                 candidates(expected, result.records, data=data),
                 lambda experiment: self._is_equal(topology, experiment),
@@ -221,9 +222,9 @@ class Verifier:
         record = self._oracle(alone)
         if record is None:
             return None
-        comparison = compare(result, expected, bound=BOUNDS[self._floatx])
         # `evaluate` reads the replayed batches, which are other rows than the first ones of data that are shuffled.
         expected = dataclasses.replace(record, evaluated={}) if experiment.replays else record
+        comparison = compare(result, expected, bound=BOUNDS[self._floatx])
         if comparison.is_equal or (self._floatx == "float64" and comparison.largest > largest_rounding):
             return comparison
         return compare(result, expected, bound=BOUNDS[self._floatx], bounds=self._bounds(record, alone))

@@ -148,10 +148,11 @@ class LoopRecorder:
 
 
 def _numbers(values: Any, *, name: str) -> dict[str, float]:
-    """Returns the floating-point numbers in a structure of tensors, with their places from 1."""
+    """Returns the floating-point numbers in a structure of tensors; several ones with their places from 1."""
+    leaves = tf.nest.flatten(values)
     return {
-        f"{name} {i + 1}": float(value)
-        for i, value in enumerate(tf.nest.flatten(values))
+        f"{name} {i + 1}" if len(leaves) > 1 else name: float(value)
+        for i, value in enumerate(leaves)
         if isinstance(value, tf.Tensor) and value.shape.rank == 0 and value.dtype.is_floating
     }
 
@@ -170,8 +171,7 @@ def _metrics() -> dict[str, float]:
         # A metric that has no variables yet has no result.
         with contextlib.suppress(Exception):
             if times[metric.name] == 1:
-                numbers = _numbers(metric.result(), name=metric.name)
-                found |= numbers if len(numbers) != 1 else {metric.name: next(iter(numbers.values()))}
+                found |= _numbers(metric.result(), name=metric.name)
     return found
 
 

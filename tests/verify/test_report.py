@@ -64,3 +64,10 @@ def test_json_has_every_difference(largest: float) -> None:
     assert topology["largest"] == (0.5 if largest == 0.5 else None)
     assert len(topology["differences"]) == 7
     assert topology["causes"] == [{"name": "random layers", "text": "dropout draws", "proven": True}]
+
+
+def test_a_result_in_float32_says_which_faults_it_cannot_show() -> None:
+    console = Console(width=200, color_system=None)
+    with console.capture() as captured:
+        print_report(Verification(steps=5, floatx="float32", reason="TypeError: no float64"), console)
+    assert "Steps that change weights by less than 1e-4 of their size hide a wrong gradient" in captured.get()

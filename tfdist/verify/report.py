@@ -64,7 +64,9 @@ def print_report(verification: Verification, console: Console | None = None) -> 
     if verification.reason:
         console.print(
             f"The program cannot run in float64 ({verification.reason}), so it ran in float32; the bounds are ten "
-            "times the effect of a relative change of 1e-7 of the initial weights.",
+            "times the effect of a relative change of 1e-7 of the initial weights, and at least 1e-5. Steps that "
+            "change weights by less than 1e-4 of their size hide a wrong gradient; use a larger learning rate for this "
+            "run.",
             markup=False,
             soft_wrap=True,
         )

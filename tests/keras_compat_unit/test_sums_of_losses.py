@@ -157,6 +157,21 @@ def test_a_number_that_is_read_from_a_shape_counts_the_rows_of_a_replica(name: s
 
 
 @pytest.mark.usefixtures("four_cpus")
+def test_a_user_who_asks_for_replica_mean_says_that_sums_are_means() -> None:
+    found = []
+    for loss, rows in (("auto", BATCH), ("replica_mean", BATCH / 2)):
+        keras.utils.set_random_seed(3)
+        with tfdist.create_strategy("mirrored", devices=2, loss=loss).scope():
+            model = Model(lambda m, x, y, rows=rows: tf.reduce_sum(errors(m, x, y)) / rows)
+            model.build((None, 4))
+            model.compile(keras.optimizers.SGD(0.05))
+        model.fit(X[:32], Y[:32], batch_size=BATCH, shuffle=False, verbose=0)
+        found.append(model.get_weights())
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.usefixtures("four_cpus")
 def test_a_scalar_and_a_vector_are_differentiated_together() -> None:
     def losses(m: Any, x: Any, y: Any) -> Any:
         return [tf.reduce_mean(errors(m, x, y)), tf.reduce_sum(errors(m, x, y), axis=1) / BATCH]

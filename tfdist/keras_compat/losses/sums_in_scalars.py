@@ -109,7 +109,8 @@ def sums_of_rows(value: Any, batch: GlobalBatch) -> list[SumOfRows]:
         value: tensor of this replica.
         batch: the global batch of the step.
     """
-    if not tf.is_tensor(value) or not hasattr(value, "graph") or value.shape.rank != 0 or not value.dtype.is_floating:
+    is_known = batch.rule.adds_up_sums and tf.is_tensor(value) and hasattr(value, "graph")
+    if not is_known or value.shape.rank != 0 or not value.dtype.is_floating:
         return []
     means, finder = {id(mean) for mean in batch.means}, SumsAndMeans(batch, by_origin=True)
     found: list[SumOfRows] = []

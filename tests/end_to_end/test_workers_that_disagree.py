@@ -59,6 +59,7 @@ attempts = {
     "length": lambda: model.fit(batches().take(3 - rank)),
     "dtype": lambda: model.fit(batches(dtype=["float32", "float64"][rank])),
     "seed": lambda: seeded(3 + rank),
+    "callbacks": lambda: model.fit(batches(), callbacks=[keras.callbacks.EarlyStopping("loss")][rank:]),
     "method": lambda: (model.evaluate if rank else model.fit)(batches()),
     "evaluate": lambda: model.evaluate(batches(), steps=1 + rank),
     "train_on_batch": lambda: make(metrics=[["mae"], ["mse"]][rank]).train_on_batch(X, Y),
@@ -73,7 +74,12 @@ for name, attempt in attempts.items():
 # Pipelines of unequal lengths are no disagreement. The first evaluation belongs to fit. Keras 2 needs the steps.
 unequal = strategy.distribute_datasets_from_function(lambda context: batches(4).take(4 + 3 * rank))
 steps = 7 if "keras.src.engine" in keras.Model.__module__ else None
-losses = model.fit(unequal, epochs=2, steps_per_epoch=steps, verbose=0, validation_data=batches()).history["val_loss"]
+# Nor is a callback that only writes.
+writes = [keras.callbacks.CSVLogger("log.csv")][rank:]
+history = model.fit(
+    unequal, epochs=2, steps_per_epoch=steps, verbose=0, validation_data=batches(), callbacks=writes
+).history
+losses = history["val_loss"]
 single = [model.train_on_batch(X, Y) for _ in range(2)]
 with open(f"result-{rank}", "w") as file:
     json.dump([messages, losses, len(single)], file)
@@ -97,6 +103,7 @@ DIFFERENCES = {
     "length": "worker 1 has steps_per_epoch=2, worker 0 has steps_per_epoch=3.",
     "dtype": "worker 1 has the data 0: dense float64 (batch, 8), worker 0 has the data 0: dense float32 (batch, 8).",
     "seed": "worker 1 has seed=4, worker 0 has seed=3.",
+    "callbacks": "worker 1 has no EarlyStopping, worker 0 has EarlyStopping.",
     "method": "worker 1 calls evaluate, worker 0 calls fit.",
     "evaluate": "worker 1 has steps=2, worker 0 has steps=1.",
     "train_on_batch": "worker 1 has metrics=[mse], worker 0 has metrics=[mae].",

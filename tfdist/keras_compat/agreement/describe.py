@@ -16,6 +16,7 @@ import tensorflow as tf
 
 from tfdist._version import __version__
 from tfdist.allreduce.options_of import all_reduce_of
+from tfdist.keras_compat.agreement.callbacks import changing_callbacks
 from tfdist.keras_compat.agreement.training import Training, without_numbers
 from tfdist.keras_compat.data.symbolic_build_averages_data import batch_spec
 from tfdist.keras_compat.losses.rule import loss_rule_of
@@ -56,6 +57,7 @@ def describe(model: Any, call: str, arguments: Mapping[str, Any]) -> Training:
         compiled=_or_none(lambda: _compiled(model)) or {},
         numbers=_numbers(model, call, arguments),
         data=_or_none(lambda: _data(data)),
+        callbacks=_or_none(lambda: changing_callbacks(model, call, arguments)),
         versions={
             "Python": platform.python_version(),
             "TensorFlow": tf.__version__,

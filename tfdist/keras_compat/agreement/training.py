@@ -23,6 +23,7 @@ class Training:
         compiled: the other arguments of `compile`, and the losses that the model has as attributes.
         numbers: the arguments of the call, the global batch size, the seed and the like, by name.
         data: path, kind, dtype and shape without the first axis of each tensor of a batch.
+        callbacks: the callbacks of Keras that change the training, by class.
         versions: versions of Python, TensorFlow, Keras and tfdist.
 
     Example:
@@ -38,6 +39,7 @@ class Training:
     compiled: dict[str, Any] = dataclasses.field(default_factory=dict)
     numbers: dict[str, Any] = dataclasses.field(default_factory=dict)
     data: Sequence[Any] | None = None
+    callbacks: dict[str, Any] | None = None
     versions: dict[str, str] = dataclasses.field(default_factory=dict)
 
     def to_json(self) -> str:
@@ -74,6 +76,7 @@ def disagreement(workers: Sequence[str], trainings: Sequence[Training]) -> str:
         *_of_dicts([training.compiled for training in trainings]),
         *_of_dicts([training.numbers for training in trainings]),
         *_of_data([training.data for training in trainings]),
+        *_of_callbacks([training.callbacks for training in trainings]),
     ]
     items = [told_apart(workers, [f"has {text}" for text in texts]) for texts in predicates]
     return sentence(items) if items else ""
@@ -155,6 +158,22 @@ def _of_data(found: Sequence[Any]) -> list[list[str]]:
         for entries in zip(*found, strict=True)
         if not (equal([entry[2] for entry in entries]) and _compatible([entry[3] for entry in entries]))
     ]
+
+
+def _of_callbacks(found: Sequence[Any]) -> list[list[str]]:
+    if None in found:
+        return []
+    items = []
+    for name in dict.fromkeys(name for one in found for name in one):
+        callbacks = [one.get(name, []) for one in found]
+        counts = [len(given) for given in callbacks]
+        if not equal(counts):
+            names = {0: f"no {name}", 1: name}
+            items.append([names.get(count, f"{count} of {name}") for count in counts])
+        elif not equal(callbacks):
+            pairs = [values for values in zip(*callbacks, strict=True) if not equal(values)]
+            items += [texts_of_difference(values) for values in pairs]
+    return items
 
 
 def _compatible(shapes: Sequence[Any]) -> bool:

@@ -42,8 +42,9 @@ def changing_callbacks(model: Any, call: str, arguments: Mapping[str, Any]) -> d
     Example:
         >>> import tensorflow as tf
         >>> from tfdist.keras_compat.agreement.callbacks import changing_callbacks
-        >>> changing_callbacks(None, "fit", {"callbacks": [tf.keras.callbacks.TerminateOnNaN()]})
-        {'TerminateOnNaN': [{'class': 'TerminateOnNaN'}]}
+        >>> found = changing_callbacks(None, "fit", {"callbacks": [tf.keras.callbacks.EarlyStopping("loss")]})
+        >>> found["EarlyStopping"][0]["monitor"]
+        'loss'
     """
     if call != "fit":
         return None

@@ -69,7 +69,7 @@ def told_apart(workers: Sequence[str], texts: Sequence[str]) -> str:
 
 def _verb(text: str, workers: Sequence[str]) -> str:
     verb, _, rest = text.partition(" ")
-    plural = {"has": "have", "calls": "call", "makes": "make"}
+    plural = {"has": "have", "calls": "call", "begins": "begin", "makes": "make"}
     return f"{plural.get(verb, verb) if len(workers) > 1 else verb} {rest}"
 
 

@@ -3,6 +3,8 @@
 If workers train with other learning rates, TensorFlow trains without a word. If they make other variables or run other
 steps, its messages name collective instances and data types, and some workers wait for ever. With the comparison, every
 worker raises the same ValueError before the first step, which names the difference.
+
+The values of the weights are compared in `fit` when the callbacks have begun, because a callback may restore them.
 """
 
 from __future__ import annotations
@@ -21,8 +23,9 @@ from tfdist.keras_compat.agreement.describe import describe
 from tfdist.keras_compat.agreement.differences import sentence, told_apart
 from tfdist.keras_compat.agreement.rounds import Rounds
 from tfdist.keras_compat.agreement.training import Training, disagreement, other_python_patches, tuple_text
+from tfdist.keras_compat.agreement.weights import differences_of_weights, weights_of
 from tfdist.keras_compat.mend import patch_method
-from tfdist.keras_compat.version import keras_in_use, trainer_class
+from tfdist.keras_compat.version import keras, keras_in_use, trainer_class
 
 _LEARNING_RATE = "learning_rate"
 # Before a worker makes its first variable or evaluates, it may do other things that take long, such as a download.
@@ -30,6 +33,8 @@ _LONG_SECONDS = 1800.0
 _TRAINS = ("fit", "train_on_batch")
 _FUNCTIONS = {"train_on_batch": "train_function", "test_on_batch": "test_function"}
 _patched: list[type] = []
+# The models whose `fit` runs, the innermost last; None instead of a model whose weights have been compared.
+_beginning: list[Any] = []
 # The classes of the optimizers that are being made, the innermost last.
 _optimizers: list[str] = []
 
@@ -49,6 +54,8 @@ def compare_workers(strategy: tf.distribute.Strategy) -> None:
         _patched.append(trainer_class())
         for name in ("fit", "evaluate", "train_on_batch", "test_on_batch"):
             patch_method(trainer_class(), name, _comparing(name))
+        patch_method(trainer_class(), "predict", _comparing_weights)
+        patch_method(keras().callbacks.CallbackList, "on_train_begin", _comparing_weights_of_fit)
         # In Keras 3 the base class makes the variable of the learning rate, in Keras 2 each optimizer does.
         name = "__init__" if keras_in_use().is_keras3 else "_build_learning_rate"
         patch_method(tf.keras.optimizers.Optimizer, name, _remembering_the_optimizer)
@@ -79,11 +86,42 @@ def _comparing(call: str) -> Callable[[Callable], Callable]:
                     return stock(self, *args, **kwargs)
                 bound.apply_defaults()
                 _compare(rounds, self, call, bound.arguments)
-            return stock(self, *args, **kwargs)
+                if call != "fit":
+                    _compare_weights(rounds, self, call, f"calls {call}")
+            if rounds is None or call != "fit":
+                return stock(self, *args, **kwargs)
+            _beginning.append(self)
+            try:
+                return stock(self, *args, **kwargs)
+            finally:
+                _beginning.pop()
 
         return method
 
     return replace
+
+
+def _comparing_weights(stock: Callable) -> Callable:
+    def predict(self: Any, *args: Any, **kwargs: Any) -> Any:
+        rounds = getattr(self.distribute_strategy, "_tfdist_rounds", None)
+        if rounds is not None:
+            _compare_weights(rounds, self, "predict", "calls predict")
+        return stock(self, *args, **kwargs)
+
+    return predict
+
+
+def _comparing_weights_of_fit(stock: Callable) -> Callable:
+    def on_train_begin(self: Any, *args: Any, **kwargs: Any) -> Any:
+        result = stock(self, *args, **kwargs)
+        # A loop of one's own may have a list of callbacks on the chief only.
+        model = getattr(self, "_model", None) or getattr(self, "model", None)
+        if model is not None and _beginning and _beginning[-1] is model:
+            _beginning[-1] = None
+            _compare_weights(model.distribute_strategy._tfdist_rounds, model, "fit", "begins fit")
+        return result
+
+    return on_train_begin
 
 
 def _has_been_compared(model: Any, call: str, kwargs: dict[str, Any]) -> bool:
@@ -106,6 +144,22 @@ def _compare(rounds: Rounds, model: Any, call: str, arguments: dict[str, Any]) -
     )
 
 
+def _compare_weights(rounds: Rounds, model: Any, call: str, does: str) -> None:
+    try:
+        weights = weights_of(model)
+    except Exception:
+        # A model may have variables or layers of its own kinds.
+        weights = []
+    text = json.dumps({"call": does, "weights": weights})
+    rounds.compare(
+        key=hashlib.sha256(text.encode()).hexdigest(),
+        text=text,
+        explain=_explain,
+        to=f"call {call}",
+        timeout_seconds=_timeout_of(model.distribute_strategy, trains=call in _TRAINS),
+    )
+
+
 def _timeout_of(strategy: tf.distribute.Strategy, *, trains: bool) -> float:
     """Returns how long a worker waits for the others. A short deadline for sums holds only for calls that train."""
     deadline = deadline_of(strategy)
@@ -116,6 +170,8 @@ def _timeout_of(strategy: tf.distribute.Strategy, *, trains: bool) -> float:
 def _explain(workers: Sequence[str], texts: Sequence[str]) -> str:
     read = [json.loads(text) for text in texts]
     calls = [one["call"] for one in read]
+    if len(set(calls)) == 1 and all("weights" in one for one in read):
+        return differences_of_weights(workers, [one["weights"] for one in read])
     if len(set(calls)) > 1 or "versions" not in read[0]:
         return sentence([told_apart(workers, calls)])
     trainings = [Training.from_json(text) for text in texts]

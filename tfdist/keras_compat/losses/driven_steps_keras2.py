@@ -123,6 +123,7 @@ class DrivenFunction:
         own = vars(self._model).get(self._step)
         hook = hook_of_local_steps(self._model) if self._kind == "train" else None
         step = DrivenStep(self._model, getattr(self._model, self._step), self._rule, self._watch, hook)
+        step.take_seeds_from_this_thread()
         # object.__setattr__, because the model's own __setattr__ would track the step.
         object.__setattr__(self._model, self._step, step)
         try:
@@ -160,9 +161,20 @@ class DrivenStep:
         alone: UpdateHook | None = None,
     ) -> None:
         self._model, self._step, self._rule, self._watch, self._alone = model, step, rule, watch, alone
+        self._seeds: Any = None
+
+    def take_seeds_from_this_thread(self) -> None:
+        """Lets the threads of the replicas draw seeds as the calling thread does.
+
+        Keras draws a seed for each initializer without one from a generator that set_random_seed makes, for one thread
+        only. A layer that is built in a step would have other initial weights than on one device.
+        """
+        self._seeds = vars(_seeds_of_thread()).get("generator")
 
     def __call__(self, data: Any) -> Any:
         """Runs the step of a replica."""
+        if self._seeds is not None:
+            _seeds_of_thread().generator = self._seeds
         with global_batch(data, self._rule, hook=self._alone) as batch:
             logs = self._logs_watched(data)
             if self._alone is None:
@@ -188,6 +200,11 @@ class DrivenStep:
             # Keras increases the counter after the step.
             self._watch.look(losses, logs, tf.convert_to_tensor(self._model._train_counter) + 1)
         return logs
+
+
+def _seeds_of_thread() -> Any:
+    root = keras_in_use().engine.rsplit(".", 1)[0]
+    return importlib.import_module(f"{root}.backend")._SEED_GENERATOR
 
 
 def _is_scalar(value: Any) -> bool:

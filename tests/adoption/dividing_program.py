@@ -1,7 +1,6 @@
-"""A program whose train_step divides by numbers that it has read outside: python program.py NAME RULE WHAT.
+"""A program whose train_step divides by its global batch, as TensorFlow's tutorial does: python program.py NAME RULE.
 
-NAME is none or mirrored. RULE is stock, or the option `loss` of tfdist.adopt. WHAT is sum, which is divided by the
-global batch, as in TensorFlow's tutorial, or mean, which is divided by the number of replicas.
+NAME is none or mirrored. RULE is stock, or the option `loss` of tfdist.adopt.
 """
 
 import json
@@ -12,7 +11,7 @@ import tensorflow as tf
 
 import tfdist
 
-NAME, RULE, WHAT = sys.argv[1:]
+NAME, RULE = sys.argv[1:]
 if RULE != "stock":
     tfdist.adopt(loss=RULE)
 
@@ -23,8 +22,7 @@ else:
     cpu = tf.config.list_physical_devices("CPU")[0]
     tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
     strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
-REPLICAS = strategy.num_replicas_in_sync
-GLOBAL_BATCH_SIZE = 16 // REPLICAS * REPLICAS
+GLOBAL_BATCH_SIZE = 16 // strategy.num_replicas_in_sync * strategy.num_replicas_in_sync
 tf.keras.utils.set_random_seed(1)
 
 
@@ -40,11 +38,7 @@ class Model(tf.keras.Model):
         x, y = data
         with tf.GradientTape() as tape:
             losses = tf.reduce_sum(tf.square(y - self(x)), axis=1)
-            loss = (
-                tf.reduce_sum(losses) * (1.0 / GLOBAL_BATCH_SIZE)
-                if WHAT == "sum"
-                else tf.reduce_mean(losses) / REPLICAS
-            )
+            loss = tf.reduce_sum(losses) * (1.0 / GLOBAL_BATCH_SIZE)
         weights = self.trainable_weights
         self.optimizer.apply_gradients(zip(tape.gradient(loss, weights), weights, strict=True))
         return {"loss": loss}

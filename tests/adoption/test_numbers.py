@@ -89,22 +89,15 @@ def test_a_program_that_saves_on_every_worker_saves_restores_and_goes_on(tmp_pat
     assert (folder / "checkpoint" / "checkpoint").exists()
 
 
-def weights_of(folder: Path, *words: str) -> list[float]:
-    program = str(PROGRAM.with_name("dividing_program.py"))
-    ended = run([sys.executable, program, *words], cwd=folder, deadline_seconds=DEADLINE_SECONDS)
-    weights: list[float] = json.loads(ended.text.partition("WEIGHTS ")[2].splitlines()[0])
-    return weights
-
-
-def test_a_train_step_that_divides_a_sum_by_the_global_batch_has_the_numbers_of_one_device(tmp_path: Path) -> None:
-    one = weights_of(tmp_path, "none", "stock", "sum")
-    assert error_of(weights_of(tmp_path, "mirrored", "auto", "sum"), one)[0] <= BOUND
-
-
-@pytest.mark.full
-def test_a_train_step_that_divides_a_mean_by_the_replicas_needs_the_option_of_the_page(tmp_path: Path) -> None:
+def test_a_train_step_that_divides_by_the_global_batch_needs_the_option_of_the_page(tmp_path: Path) -> None:
     assert 'tfdist.adopt(loss="global_sum")\n```' in (ROOT / "docs" / "adopt.md").read_text()
-    one = weights_of(tmp_path, "none", "stock", "mean")
-    assert error_of(weights_of(tmp_path, "mirrored", "global_sum", "mean"), one)[0] <= BOUND
+    program = str(PROGRAM.with_name("dividing_program.py"))
+
+    def weights(*words: str) -> list[float]:
+        ended = run([sys.executable, program, *words], cwd=tmp_path, deadline_seconds=DEADLINE_SECONDS)
+        return json.loads(ended.text.partition("WEIGHTS ")[2].splitlines()[0])
+
+    one = weights("none", "stock")
+    assert error_of(weights("mirrored", "global_sum"), one)[0] <= BOUND
     # Once this program is right without the option, the page need not warn any more.
-    assert error_of(weights_of(tmp_path, "mirrored", "auto", "mean"), one)[0] > 0.01
+    assert error_of(weights("mirrored", "auto"), one)[0] > 0.01

@@ -36,7 +36,6 @@ CORE = (
     "running_means",
     "strategy_run_loop",
     "vae",
-    "vae_of_sums",
     "wgan_gp",
 )
 MARKED_PROGRAMS = [pytest.param(name, marks=() if name in CORE else pytest.mark.full) for name in PROGRAMS]

@@ -92,16 +92,6 @@ def division_by_a_constant() -> None:
     trained(Model)
 
 
-def division_by_the_replicas() -> None:
-    replicas = strategy.num_replicas_in_sync
-
-    class Model(Own):
-        def loss_of(self, y: Any, outputs: Any) -> Any:
-            return tf.reduce_mean(tf.square(y - outputs)) / replicas
-
-    trained(Model)
-
-
 def mixed_division() -> None:
     class Model(Own):
         def loss_of(self, y: Any, outputs: Any) -> Any:

@@ -132,7 +132,7 @@ def create_strategy(
         loss: how the losses of replicas make up that of the global batch in `fit`, `evaluate`, `train_on_batch` and
             `test_on_batch`: "replica_mean" if the program computes means over the rows that it is given, "global_sum"
             if it divides for all replicas itself; "auto" is "replica_mean" unless a division is seen while a step is
-            traced, which is logged, or a scalar is a sum over rows, which is added up.
+            traced, which is logged.
         sync_batch_norm: whether every BatchNormalization layer that is made in the scope of the strategy normalizes
             with the moments of the global batch, as one device does.
 

@@ -131,7 +131,7 @@ def candidates(expected: Record, records: tuple[Record, ...], *, data: str) -> l
         return [*found, (cause, Experiment(loss="replica_mean"))]
     cause = Cause(
         name="division",
-        text="losses are divided for all replicas, while tfdist takes them as means over the rows of each; use "
+        text="losses are sums over rows, or are divided by the global batch, while tfdist takes them as means; use "
         'means, or create_strategy(loss="global_sum")',
     )
     return [*found, (cause, Experiment(loss="global_sum"))]

@@ -22,7 +22,7 @@ import tensorflow as tf
 from tfdist._installed import is_installed_code
 from tfdist.keras_compat.losses.global_batch import GlobalBatch, current_batch
 from tfdist.keras_compat.losses.gradients_of_inputs import gradients_of_rows
-from tfdist.keras_compat.losses.sums_over_rows import targets_of_sums
+from tfdist.keras_compat.losses.sums_over_rows import seeds_of_sums
 from tfdist.keras_compat.reached import reached
 
 # Operations through which a part stays a part.
@@ -146,8 +146,8 @@ def _with_noted_targets(stock: Callable) -> Callable:
         if batch is None:
             return stock(self, target, sources, output_gradients, unconnected_gradients)
         batch.parts.extend(one for one in tf.nest.flatten(target) if tf.is_tensor(one))
-        targets, seeds = targets_of_sums(target, sources, output_gradients, batch)
-        gradients = stock(self, targets, sources, seeds, unconnected_gradients)
+        seeds = seeds_of_sums(target, sources, output_gradients, batch)
+        gradients = stock(self, target, sources, seeds, unconnected_gradients)
         return gradients_of_rows(target, sources, gradients, batch)
 
     gradient.__doc__ = stock.__doc__

@@ -10,8 +10,6 @@ from tfdist.keras_compat.reached import captured, reached
 
 # Operations whose result is the same for all rows, whatever the batch.
 _KNOWN = ("Const", "ReadVariableOp", "VarHandleOp")
-# Operations that stack the entries of a tf.TensorArray, such as one for each step of a loop.
-_STACKED = ("TensorListStack", "TensorListConcatV2", "TensorArrayGatherV3", "TensorArrayConcatV3")
 # Operations that compute a result in functions, from all of their operands.
 _CALLS = ("If", "StatelessIf", "While", "StatelessWhile", "Case", "PartitionedCall", "StatefulPartitionedCall")
 
@@ -60,7 +58,7 @@ def _is_other_axis(tensor: tf.Tensor) -> bool:
     if operation.type == "Transpose":
         order = tf.get_static_value(operation.inputs[1])
         return order is not None and int(order[0]) != 0
-    return operation.type in _STACKED or (operation.type == "Pack" and operation.get_attr("axis") == 0)
+    return operation.type == "Pack" and operation.get_attr("axis") == 0
 
 
 def _origins(tensor: tf.Tensor) -> Iterable[tf.Tensor]:

@@ -36,7 +36,6 @@ from tfdist.keras_compat.losses.global_batch import (
 from tfdist.keras_compat.losses.gradients_across_replicas import weight_gradients_across_replicas
 from tfdist.keras_compat.losses.means_over_rows import is_mean_over_rows
 from tfdist.keras_compat.losses.rule import rule_for
-from tfdist.keras_compat.losses.sums_in_scalars import mean_with_sums
 from tfdist.keras_compat.losses.sums_over_rows import part_of_sum
 from tfdist.keras_compat.mend import Mend
 
@@ -94,8 +93,6 @@ def _reduce(module: Any) -> Callable:
         def call() -> Any:
             loss = stock(values, sample_weight=sample_weight, mask=mask, reduction=reduction, dtype=dtype)
             if batch is not None and not sums:
-                # A function of the program may return a sum over the rows.
-                loss = mean_with_sums(loss, batch) if values.shape.rank == 0 else loss
                 # Keras does not reduce a vector that is known to have no entries.
                 loss = tf.reduce_sum(loss) if reduction not in (None, "none") and loss.shape == [0] else loss
                 batch.means.append(loss)
@@ -158,7 +155,7 @@ def _aggregate(stock: Callable) -> Callable:
         if loss.shape.rank:
             # Keras adds up the entries of a loss, for example one for each row.
             return global_sum(part_of_sum(loss, batch), batch)
-        return stock(self, mean_with_sums(loss, batch))
+        return stock(self, loss)
 
     return aggregate_additional_loss
 

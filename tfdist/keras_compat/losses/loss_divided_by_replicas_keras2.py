@@ -31,7 +31,6 @@ from tfdist.keras_compat.losses.global_batch import (
 )
 from tfdist.keras_compat.losses.gradients_across_replicas import weight_gradients_across_replicas
 from tfdist.keras_compat.losses.rule import StepRule
-from tfdist.keras_compat.losses.sums_in_scalars import mean_with_sums
 from tfdist.keras_compat.losses.weighting import weighted_gradients
 from tfdist.keras_compat.mend import Mend
 from tfdist.keras_compat.replicas import on_several_replicas
@@ -104,7 +103,6 @@ def _batch_of(data: Any) -> contextlib.AbstractContextManager[GlobalBatch]:
 def _mean_and_part(value: tf.Tensor, batch: GlobalBatch, *, is_sum: bool) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns a loss as the mean over the replica's rows, and as the part that all replicas add up."""
     share = batch.share(value.dtype)
-    value = value if is_sum else mean_with_sums(value, batch)
     if is_sum and not batch.is_replica_mean:
         return tf.math.divide_no_nan(value, share), value
     return value, value * share
@@ -145,7 +143,6 @@ def _call_of_loss(stock: Callable, reductions: Any) -> Callable:
             return value
         if self.reduction == reductions.SUM:
             return batch.mean_of_sum(value)
-        value = mean_with_sums(value, batch)
         batch.means.append(value)
         return value
 

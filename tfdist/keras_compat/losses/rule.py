@@ -4,8 +4,7 @@
   of the replicas' values, weighted by their rows.
 - "global_sum": the program divides its losses for all replicas together. The value of the global batch is the sum.
 
-With "auto" the rule is "replica_mean", until the program is seen to divide for itself while its step is traced. A sum
-over the rows of a replica is then added up (see sums_in_scalars.py).
+With "auto" the rule is "replica_mean", until the program is seen to divide for itself while its step is traced.
 """
 
 from __future__ import annotations
@@ -48,8 +47,6 @@ class StepRule:
             order.
         may_divide_by_replicas: whether the program may divide by a number of replicas that it has read: it has read the
             number in the step, or the user asked for "global_sum".
-        adds_up_sums: whether a scalar that is a sum over rows is added up over replicas; a user who has asked for
-            "replica_mean" says that it is a mean.
         averaged: variables whose values on the replicas are averaged at the end of the step, by their id.
     """
 
@@ -59,7 +56,6 @@ class StepRule:
         self._used = self._changed_after_use = False
         self.divided_sums: frozenset[int] = frozenset()
         self.may_divide_by_replicas = asked == "global_sum"
-        self.adds_up_sums = asked != "replica_mean"
         self.averaged: dict[int, tf.Variable] = {}
 
     def use(self) -> str:

@@ -3,7 +3,6 @@
 A scalar that a replica computes is the mean over its rows. With the mend it counts with the replica's share of the
 rows, so that a Mean of the losses of batches is the Mean of a single device. A list of one scalar counts as the scalar,
 and a vector of means over the rows, such as one for each feature, as so many scalars.
-A sum over the rows of a replica counts so that the sums of all replicas are added up.
 A loss that the program divides for all replicas is counted as a part, so that its sum over replicas is reported. Values
 with an axis count once for each row, and a scalar with a tensor as its weight has that weight, as on a single device.
 Keras 3's mean of losses gives a batch the weight of the rows of its inputs. Targets may have other numbers of rows, by
@@ -26,7 +25,6 @@ import tensorflow as tf
 from tfdist.keras_compat.losses.division import is_part
 from tfdist.keras_compat.losses.global_batch import GlobalBatch, current_batch, fraction, temporarily
 from tfdist.keras_compat.losses.means_over_rows import are_means_over_rows
-from tfdist.keras_compat.losses.sums_in_scalars import mean_with_sums
 from tfdist.keras_compat.mend import Mend, patch_method
 from tfdist.keras_compat.version import keras_in_use
 
@@ -49,7 +47,7 @@ def _counted_by_rows(stock: Callable) -> Callable:
         if values.shape.rank != 0 and (sample_weight is not None or not are_means_over_rows(values, batch)):
             return stock(self, values, sample_weight=sample_weight)
         # Without rows a mean is NaN, and the product of NaN and a weight of 0 would be NaN too.
-        mean = tf.where(batch.rows > 0, mean_with_sums(values, batch), tf.zeros_like(values))
+        mean = tf.where(batch.rows > 0, values, tf.zeros_like(values))
         if _is_loss_tracker(self):
             inputs_of_row = fraction(batch.total_of_inputs, batch.total, self.dtype)
             return stock(self, mean, sample_weight=tf.cast(batch.rows, self.dtype) * inputs_of_row)

@@ -13,7 +13,6 @@ import tensorflow as tf
 
 from tfdist.keras_compat.losses.global_batch import GlobalBatch
 from tfdist.keras_compat.losses.means_over_rows import are_means_over_rows, has_rows
-from tfdist.keras_compat.losses.sums_in_scalars import with_sums
 
 
 def part_of_sum(values: tf.Tensor, batch: GlobalBatch) -> tf.Tensor:
@@ -27,10 +26,8 @@ def part_of_sum(values: tf.Tensor, batch: GlobalBatch) -> tf.Tensor:
     return tf.math.multiply_no_nan(tf.reduce_sum(values), _weight(values, batch))
 
 
-def targets_of_sums(target: Any, sources: Any, output_gradients: Any, batch: GlobalBatch) -> tuple[Any, Any]:
-    """Returns targets and output gradients with which gradients of sums over rows are those of the global batch.
-
-    Gradients are weighted by the rows of each replica when they are summed.
+def seeds_of_sums(target: Any, sources: Any, output_gradients: Any, batch: GlobalBatch) -> Any:
+    """Returns the output gradients with which a gradient of sums over rows is that of a mean over the replica's rows.
 
     Args:
         target: the tensors that are differentiated, nested or not.
@@ -39,17 +36,17 @@ def targets_of_sums(target: Any, sources: Any, output_gradients: Any, batch: Glo
         output_gradients: None, or one tensor or None for each target.
         batch: the global batch of the step.
     """
-    is_trained = any(hasattr(one, "assign") for one in tf.nest.flatten(sources))
-    if not is_trained or not batch.is_replica_mean:
-        return target, output_gradients
     targets = tf.nest.flatten(target)
     is_summed = [tf.is_tensor(one) and one.dtype.is_floating and bool(one.shape.rank) for one in targets]
-    if any(is_summed):
-        given = [None] * len(targets) if output_gradients is None else tf.nest.flatten(output_gradients)
-        columns = zip(targets, given, is_summed, strict=True)
-        seeds = [_seed(one, seed, batch) if summed else _ones(one, seed) for one, seed, summed in columns]
-        output_gradients = tf.nest.pack_sequence_as(target, seeds)
-    return with_sums(target, output_gradients, batch)
+    is_trained = any(hasattr(one, "assign") for one in tf.nest.flatten(sources))
+    if not any(is_summed) or not is_trained or not batch.is_replica_mean:
+        return output_gradients
+    given = [None] * len(targets) if output_gradients is None else tf.nest.flatten(output_gradients)
+    seeds = [
+        _seed(one, seed, batch) if summed else _ones(one, seed)
+        for one, seed, summed in zip(targets, given, is_summed, strict=True)
+    ]
+    return tf.nest.pack_sequence_as(target, seeds)
 
 
 def _ones(target: Any, given: Any) -> Any:

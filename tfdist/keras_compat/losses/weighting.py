@@ -13,7 +13,6 @@ import tensorflow as tf
 
 from tfdist.keras_compat.losses.division import is_part
 from tfdist.keras_compat.losses.global_batch import GlobalBatch, current_batch
-from tfdist.keras_compat.losses.sums_in_scalars import mean_with_sums
 
 
 def weighted_gradients(gradients: Sequence[Any]) -> list[Any]:
@@ -54,9 +53,9 @@ def part_of_global(value: tf.Tensor, batch: GlobalBatch) -> tf.Tensor:
     """Returns a tensor whose sum over replicas is the value of the global batch.
 
     Args:
-        value: float tensor of this replica: a mean or a sum over its rows, or a part that the program has divided.
+        value: float tensor of this replica: a mean over its rows, or a part that the program has divided.
         batch: the global batch of the step.
     """
     if not batch.is_replica_mean and is_part(value, batch):
         return tf.identity(value)
-    return _times_share(mean_with_sums(value, batch), batch)
+    return _times_share(value, batch)

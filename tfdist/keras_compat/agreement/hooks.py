@@ -134,14 +134,7 @@ def _has_been_compared(model: Any, call: str, kwargs: dict[str, Any]) -> bool:
 
 
 def _compare(rounds: Rounds, model: Any, call: str, arguments: dict[str, Any]) -> None:
-    text = describe(model, call, arguments).to_json()
-    rounds.compare(
-        key=hashlib.sha256(text.encode()).hexdigest(),
-        text=text,
-        explain=_explain,
-        to=f"call {call}",
-        timeout_seconds=_timeout_of(model.distribute_strategy, trains=call in _TRAINS),
-    )
+    _compare_texts(rounds, model, call, describe(model, call, arguments).to_json())
 
 
 def _compare_weights(rounds: Rounds, model: Any, call: str, does: str) -> None:
@@ -150,7 +143,10 @@ def _compare_weights(rounds: Rounds, model: Any, call: str, does: str) -> None:
     except Exception:
         # A model may have variables or layers of its own kinds.
         weights = []
-    text = json.dumps({"call": does, "weights": weights})
+    _compare_texts(rounds, model, call, json.dumps({"call": does, "weights": weights}))
+
+
+def _compare_texts(rounds: Rounds, model: Any, call: str, text: str) -> None:
     rounds.compare(
         key=hashlib.sha256(text.encode()).hexdigest(),
         text=text,

@@ -38,4 +38,4 @@ def test_weights_that_the_chief_alone_loads_are_refused(tmp_path: Path) -> None:
     assert "If the chief alone sets weights, `fit` refuses to train" in page("from_horovod.md")
     ended = on_two_workers("chief", tmp_path)
     assert ended.code == 1
-    assert "worker 1 has other values of the variable sequential/dense/kernel" in ended.text
+    assert "worker 1 has other values of the variable " in ended.text

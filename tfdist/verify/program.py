@@ -23,13 +23,6 @@ _BUILDERS = (
     "parameter_server",
     "tpu",
 )
-_STOCK = (
-    "OneDeviceStrategy",
-    "MirroredStrategy",
-    "MultiWorkerMirroredStrategy",
-    "TPUStrategy",
-    "ParameterServerStrategy",
-)
 
 
 def main(path: str) -> None:

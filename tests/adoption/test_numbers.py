@@ -95,6 +95,7 @@ def test_a_train_step_that_divides_by_the_global_batch_needs_the_option_of_the_p
 
     def weights(*words: str) -> list[float]:
         ended = run([sys.executable, program, *words], cwd=tmp_path, deadline_seconds=DEADLINE_SECONDS)
+        assert ("has a loss that is a sum over rows" in ended.text) == (words == ("mirrored", "auto"))
         return json.loads(ended.text.partition("WEIGHTS ")[2].splitlines()[0])
 
     one = weights("none", "stock")

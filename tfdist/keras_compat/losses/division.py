@@ -23,6 +23,7 @@ from tfdist._installed import is_installed_code
 from tfdist.keras_compat.losses.global_batch import GlobalBatch, current_batch
 from tfdist.keras_compat.losses.gradients_of_inputs import gradients_of_rows
 from tfdist.keras_compat.losses.sums_over_rows import seeds_of_sums
+from tfdist.keras_compat.losses.sums_taken_as_means import notice_sums
 from tfdist.keras_compat.reached import reached
 
 # Operations through which a part stays a part.
@@ -145,7 +146,10 @@ def _with_noted_targets(stock: Callable) -> Callable:
         batch = current_batch()
         if batch is None:
             return stock(self, target, sources, output_gradients, unconnected_gradients)
-        batch.parts.extend(one for one in tf.nest.flatten(target) if tf.is_tensor(one))
+        targets = [one for one in tf.nest.flatten(target) if tf.is_tensor(one)]
+        batch.parts.extend(targets)
+        if any(hasattr(one, "assign") for one in tf.nest.flatten(sources)):
+            notice_sums(targets, batch)
         seeds = seeds_of_sums(target, sources, output_gradients, batch)
         gradients = stock(self, target, sources, seeds, unconnected_gradients)
         return gradients_of_rows(target, sources, gradients, batch)

@@ -37,6 +37,7 @@ from tfdist.keras_compat.losses.gradients_across_replicas import weight_gradient
 from tfdist.keras_compat.losses.means_over_rows import is_mean_over_rows
 from tfdist.keras_compat.losses.rule import rule_for
 from tfdist.keras_compat.losses.sums_over_rows import part_of_sum
+from tfdist.keras_compat.losses.sums_taken_as_means import notice_sums
 from tfdist.keras_compat.mend import Mend
 
 _local = threading.local()
@@ -104,6 +105,7 @@ def _reduce(module: Any) -> Callable:
             return call()
         if sums:
             return global_sum(call(), batch)
+        notice_sums([values], batch)
         exact = tf.float64 if tf.as_dtype(dtype or values.dtype) == tf.float64 else tf.float32
         added = 0.0
         if reduction == "mean_with_sample_weight" and (sample_weight is not None or mask is not None):
@@ -155,6 +157,7 @@ def _aggregate(stock: Callable) -> Callable:
         if loss.shape.rank:
             # Keras adds up the entries of a loss, for example one for each row.
             return global_sum(part_of_sum(loss, batch), batch)
+        notice_sums([loss], batch)
         return stock(self, loss)
 
     return aggregate_additional_loss

@@ -31,6 +31,7 @@ from tfdist.keras_compat.losses.global_batch import (
 )
 from tfdist.keras_compat.losses.gradients_across_replicas import weight_gradients_across_replicas
 from tfdist.keras_compat.losses.rule import StepRule
+from tfdist.keras_compat.losses.sums_taken_as_means import notice_sums
 from tfdist.keras_compat.losses.weighting import weighted_gradients
 from tfdist.keras_compat.mend import Mend
 from tfdist.keras_compat.replicas import on_several_replicas
@@ -74,6 +75,7 @@ def _loss_of_container(stock: Callable) -> Callable:
                 parts.append(part if factor is None else part * factor)
             compiled = bool(parts)
             if regularization_losses:
+                notice_sums(regularization_losses, batch)
                 regularization = tf.add_n(losses_utils.cast_losses_to_common_dtype(regularization_losses))
                 mean, part = _mean_and_part(regularization, batch, is_sum=False)
                 means.append(mean)
@@ -143,6 +145,7 @@ def _call_of_loss(stock: Callable, reductions: Any) -> Callable:
             return value
         if self.reduction == reductions.SUM:
             return batch.mean_of_sum(value)
+        notice_sums([value], batch)
         batch.means.append(value)
         return value
 

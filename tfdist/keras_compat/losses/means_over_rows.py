@@ -34,7 +34,7 @@ def is_mean_over_rows(value: Any, batch: GlobalBatch) -> bool:
     """
     if not tf.is_tensor(value) or value.shape.rank != 0:
         return False
-    means, finder = {id(mean) for mean in batch.means}, _Finder(batch)
+    means, finder = {id(mean) for mean in batch.means}, SumsAndMeans(batch)
     return any(id(one) in means or finder.is_mean(one) for one in reached(value, _terms))
 
 
@@ -48,7 +48,7 @@ def are_means_over_rows(values: Any, batch: GlobalBatch) -> bool:
     if not tf.is_tensor(values) or not values.shape.rank or values.shape[0] is None:
         return False
     # What is not sure to be a mean over rows is taken as a value for each row.
-    return _Finder(batch, by_origin=True).are_means(values)
+    return SumsAndMeans(batch, by_origin=True).are_means(values)
 
 
 def is_made_of_means(value: Any, batch: GlobalBatch) -> bool:
@@ -60,7 +60,7 @@ def is_made_of_means(value: Any, batch: GlobalBatch) -> bool:
         value: tensor of this replica, of any shape.
         batch: the global batch of the step.
     """
-    finder = _Finder(batch, by_length=False, by_origin=True)
+    finder = SumsAndMeans(batch, by_length=False, by_origin=True)
 
     def terms(tensor: tf.Tensor) -> Iterable[tf.Tensor]:
         if finder.is_mean(tensor):
@@ -87,7 +87,7 @@ def has_rows(value: Any, batch: GlobalBatch) -> bool:
     return value.shape[0] in (None, batch.static_rows)
 
 
-def _has_entries_of_rows(term: tf.Tensor, value: tf.Tensor, finder: _Finder) -> bool:
+def _has_entries_of_rows(term: tf.Tensor, value: tf.Tensor, finder: SumsAndMeans) -> bool:
     """Returns whether a term may give each entry of a value its own number, which comes from the rows of the batch."""
     is_whole = term.shape.rank == value.shape.rank != 0 and term.shape.num_elements() != 1
     return is_whole and term.dtype.is_floating and hasattr(term, "graph") and depends_on_batch(term, finder.is_mean)
@@ -100,7 +100,7 @@ def _terms(tensor: tf.Tensor) -> Iterable[tf.Tensor]:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Finder:
+class SumsAndMeans:
     """Looks at single tensors of a graph, and remembers what it has found.
 
     Attributes:
@@ -147,10 +147,11 @@ class _Finder:
         if value.op.type == "Mean":
             return self._is_over_rows(value.op)
         if value.op.type in _DIVISIONS and self._counts_rows(value.op.inputs[1]):
-            return any(self._is_sum(one) for one in reached(value.op.inputs[0], _terms))
+            return any(self.is_sum(one) for one in reached(value.op.inputs[0], _terms))
         return False
 
-    def _is_sum(self, value: tf.Tensor) -> bool:
+    def is_sum(self, value: tf.Tensor) -> bool:
+        """Returns whether a tensor is a sum over rows."""
         if not hasattr(value, "graph"):
             return False
         if value.op.type == "L2Loss":

@@ -53,7 +53,7 @@ class StepRule:
     def __init__(self, asked: str, program: str) -> None:
         self.name = "replica_mean" if asked == "auto" else asked
         self._asked, self._program = asked, program
-        self._used = self._changed_after_use = False
+        self._used = self._changed_after_use = self._warned = False
         self.divided_sums: frozenset[int] = frozenset()
         self.may_divide_by_replicas = asked == "global_sum"
         self.averaged: dict[int, tf.Variable] = {}
@@ -78,6 +78,21 @@ class StepRule:
             "create_strategy(loss=...) says another rule",
             self._program,
             by,
+        )
+
+    @property
+    def may_warn_of_sums(self) -> bool:
+        """Whether the log may say that a sum is taken as a mean: the user asked for no rule, and it did not say so."""
+        return self._asked == "auto" and self.name == "replica_mean" and not self._warned
+
+    def warn_of_sum(self) -> None:
+        """Says in the log that a sum over rows is taken as a mean."""
+        self._warned = True
+        get_logger().warning(
+            "%s has a loss that is a sum over rows, which counts as a mean over the rows of a replica: expected a mean "
+            'or a value for each row, or create_strategy(loss="global_sum") if a step of your own divides by the '
+            'global batch; loss="replica_mean" ends this line, and tfdist verify compares with one device',
+            self._program,
         )
 
     def sees_divided_sums(self, numbers: set[int]) -> None:

@@ -144,13 +144,22 @@ class AutoResume(LastCallback):
         )
 
     def _begin_changed_epoch_anew(self, notes: Mapping[str, Any]) -> None:
-        """Goes to the beginning of the epoch if it has another number of steps than before, of other batches then."""
+        """Goes to the beginning of the epoch if it has other batches than before, or other numbers of them."""
+        if not self._step or self._stops:
+            return
         former, now = notes.get("steps_of_epoch", notes["num_batches"]), self._data.steps_of_epoch
-        if self._step and not self._stops and None not in (former, now) and former != now:
+        if None not in (former, now) and former != now:
             get_logger().warning(
                 "an epoch had %d steps and has %d now: epoch %d begins anew, with the weights of the snapshot",
                 former,
                 now,
+                self._epoch + 1,
+            )
+            self._step = 0
+        elif None not in (former := notes.get("order"), self._data.order) and former != self._data.order:
+            get_logger().warning(
+                "fit shuffles the batches without a seed, in another order than before: epoch %d begins anew, with the "
+                "weights of the snapshot; call keras.utils.set_random_seed(1) at the beginning of the program",
                 self._epoch + 1,
             )
             self._step = 0
@@ -263,6 +272,7 @@ class AutoResume(LastCallback):
             "num_batches": self._data.num_batches,
             "epochs_before": 0 if self._iterations is None else self._iterations.epochs_before,
             "steps_of_epoch": self._data.steps_of_epoch,
+            "order": self._data.order,
         }
         return self._state.read(
             step=self._steps,

@@ -22,6 +22,7 @@ from tfdist.keras_compat.resume.data_of_fit import (
     read_batches,
     remember_newest,
     say_what_was_read,
+    state_of_random,
 )
 from tfdist.keras_compat.version import engine_module
 
@@ -53,6 +54,13 @@ class TrainingData:
     def dataset(self) -> Any:
         """What fit reads: a dataset, or a distributed dataset."""
         return self._handler._dataset
+
+    @property
+    def order(self) -> int | None:
+        """A number that says in which order Keras reads the batches of a PyDataset or Sequence that it shuffles."""
+        # Only the adapter of a Sequence has the attribute.
+        is_shuffled = getattr(self._handler._adapter, "_shuffle_sequence", False)
+        return state_of_random(self._handler) if is_shuffled else None
 
     def begin(self, model: Any) -> None:
         """Does nothing: Keras 2 stores in each fit where the fit begins.

@@ -93,6 +93,13 @@ SUMS: dict[str, Callable] = {
     "of all entries": lambda x, p, y, m: tf.reduce_sum(tf.square(p - y)) / (2 * GLOBAL_BATCH),
     "scaled by a variable": lambda x, p, y, m: m.scale * (tf.reduce_sum(squares(p, y)) / GLOBAL_BATCH),
     "next to a mean": lambda x, p, y, m: tf.reduce_mean(squares(p, y)) + tf.reduce_sum(tf.square(p)) * 0.003,
+    "of sums of features": lambda x, p, y, m: (
+        tf.reduce_mean(tf.reduce_sum(tf.square(p - y), axis=0)) / 3
+        + tf.reduce_sum(tf.reduce_sum(tf.square(p), axis=0)) / 3
+    ),
+    "of a list": lambda x, p, y, m: (
+        tf.reduce_sum([tf.reduce_sum(squares(p, y)), tf.reduce_sum(squares(p, 0))]) / GLOBAL_BATCH
+    ),
     "of halves of squares": lambda x, p, y, m: tf.nn.l2_loss(p - y) / (2 * GLOBAL_BATCH),
 }
 MEANS: dict[str, Callable] = {
@@ -103,6 +110,16 @@ MEANS: dict[str, Callable] = {
     "divided by Python's rows": lambda x, p, y, m: tf.reduce_sum(squares(p, y)) / (x.shape[0] or rows(x)),
     "divided by Python's rows, and a factor": lambda x, p, y, m: (
         0.25 * tf.reduce_sum(squares(p, y)) / (x.shape[0] or rows(x))
+    ),
+    "half, divided by Python's rows": lambda x, p, y, m: 0.5 * tf.reduce_sum(squares(p, y)) / (x.shape[0] or rows(x)),
+    "divided by a product of a shape": lambda x, p, y, m: (
+        tf.reduce_sum(tf.square(p - y)) / tf.cast(tf.reduce_prod(tf.shape(y)), y.dtype)
+    ),
+    "divided by ones": lambda x, p, y, m: tf.reduce_sum(squares(p, y)) / tf.reduce_sum(tf.ones_like(squares(p, y))),
+    "complex": lambda x, p, y, m: (
+        tf.math.real(tf.reduce_sum(tf.complex(squares(p, y), squares(p, y))) * tf.constant(2 + 3j, tf.complex128) / 8)
+        * 0.0
+        + tf.reduce_mean(squares(p, y))
     ),
     "divided by entries": lambda x, p, y, m: tf.reduce_sum(tf.square(p - y)) / tf.cast(tf.size(y), y.dtype),
     "divided before": lambda x, p, y, m: tf.reduce_sum(squares(p, y) / rows(x)) * 0.5,
@@ -171,6 +188,37 @@ def test_means_have_no_line_in_the_log(make: Any, drop_remainder: bool, caplog: 
     expected = trained("one_device", make, drop_remainder=drop_remainder)
     own = trained("mirrored", make, drop_remainder=drop_remainder)
     assert not differ(own, expected)
+    assert LINE not in caplog.text
+
+
+class DividesLater(Model):
+    """Divides a second loss for all replicas, after the gradient of the first one."""
+
+    def train_step(self, data: Any) -> dict[str, Any]:
+        x, y = data
+        variables = self.trainable_variables
+        with tf.GradientTape(persistent=True) as tape:
+            p = self(x, training=True)
+            one, other = tf.reduce_sum(squares(p, y)) / GLOBAL_BATCH, squares(p, 0)
+        gradients = tape.gradient(one, variables)
+        with tape:
+            other = tf.nn.compute_average_loss(other, global_batch_size=GLOBAL_BATCH)
+        added = zip(gradients, tape.gradient(other, variables), strict=True)
+        self.optimizer.apply_gradients(zip([a + b for a, b in added], variables, strict=True))
+        return {"value": tf.constant(0.0)}
+
+
+def test_a_division_after_the_sum_is_seen_before_the_line(caplog: Any) -> None:
+    def make() -> Any:
+        model = DividesLater(squares)
+        model.compile(keras.optimizers.SGD(0.05))
+        model(X[:1])
+        # Keras 2 makes the variables of an optimizer in the step only once.
+        model.optimizer.build(model.trainable_variables)
+        return model
+
+    expected = trained("one_device", make, drop_remainder=False)
+    assert not differ(trained("mirrored", make, drop_remainder=False), expected)
     assert LINE not in caplog.text
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from tfdist._log import get_logger
 from tfdist.checkpoint.keeper import Keeper, Options
-from tfdist.checkpoint.order_of_data import check_order
+from tfdist.checkpoint.order_of_data import check_order, restore_shuffling, state_of_shuffling
 from tfdist.checkpoint.part import Part
 from tfdist.checkpoint.state_of_fit import StateOfFit, logs_of
 from tfdist.keras_compat.resume.callbacks import LastCallback, watch_callbacks
@@ -106,6 +106,7 @@ class AutoResume(LastCallback):
         self._iterations = getattr(self._data.dataset, "iterations", None)
         if not self._is_asynchronous:
             check_order(self._data.dataset)
+        self._order = state_of_shuffling() if self._data.is_shuffled else None
         part = self._keeper.begin(strategy, model=self._state.model_name)
         if part is None:
             self.training_begins()
@@ -133,6 +134,9 @@ class AutoResume(LastCallback):
             self._is_over = True
             return
         self._begin_changed_epoch_anew(notes)
+        if self._order is not None and notes.get("order") is not None:
+            self._order = notes["order"]
+            restore_shuffling(self._order)
         self._data.go_to(
             self.model,
             epoch=self._epoch,
@@ -144,22 +148,13 @@ class AutoResume(LastCallback):
         )
 
     def _begin_changed_epoch_anew(self, notes: Mapping[str, Any]) -> None:
-        """Goes to the beginning of the epoch if it has other batches than before, or other numbers of them."""
-        if not self._step or self._stops:
-            return
+        """Goes to the beginning of the epoch if it has another number of steps than before, of other batches then."""
         former, now = notes.get("steps_of_epoch", notes["num_batches"]), self._data.steps_of_epoch
-        if None not in (former, now) and former != now:
+        if self._step and not self._stops and None not in (former, now) and former != now:
             get_logger().warning(
                 "an epoch had %d steps and has %d now: epoch %d begins anew, with the weights of the snapshot",
                 former,
                 now,
-                self._epoch + 1,
-            )
-            self._step = 0
-        elif None not in (former := notes.get("order"), self._data.order) and former != self._data.order:
-            get_logger().warning(
-                "fit shuffles the batches without a seed, in another order than before: epoch %d begins anew, with the "
-                "weights of the snapshot; call keras.utils.set_random_seed(1) at the beginning of the program",
                 self._epoch + 1,
             )
             self._step = 0
@@ -272,7 +267,7 @@ class AutoResume(LastCallback):
             "num_batches": self._data.num_batches,
             "epochs_before": 0 if self._iterations is None else self._iterations.epochs_before,
             "steps_of_epoch": self._data.steps_of_epoch,
-            "order": self._data.order,
+            "order": self._order,
         }
         return self._state.read(
             step=self._steps,

@@ -154,7 +154,9 @@ class Watch:
     def _run(self, stop: threading.Event) -> None:
         judge_at = last = time.monotonic()
         # Steps of the same length as the pauses would always be seen at the same point.
-        while not stop.wait(_TICK_SECONDS * random.uniform(0.5, 1.5)):
+        # Not the generator of the program, by which fit may shuffle its data.
+        own = random.Random()
+        while not stop.wait(_TICK_SECONDS * own.uniform(0.5, 1.5)):
             try:
                 now = time.monotonic()
                 if now - last > SILENT_SECONDS:

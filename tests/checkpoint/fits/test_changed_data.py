@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import random
 from typing import Any, ClassVar
 
 import numpy as np
@@ -65,37 +63,6 @@ def test_an_epoch_with_another_number_of_batches_begins_anew(counted, tmp_path, 
     assert "an epoch had 7 steps and has 13 now: epoch 2 begins anew, with the weights of the snapshot" in caplog.text
     assert Counted.found == {1: 13, 2: 13, 3: 13}
     assert found["epochs"] == list(range(EPOCHS))
-
-
-class Batches(getattr(keras.utils, "PyDataset", keras.utils.Sequence)):
-    """Batches that fit shuffles with Python's random numbers."""
-
-    def __init__(self, seed: int | None, x: np.ndarray, y: np.ndarray) -> None:
-        super().__init__()
-        self.rows = x, y
-        random.seed(seed)
-
-    def __len__(self) -> int:
-        return 6
-
-    def __getitem__(self, index: int) -> tuple[np.ndarray, ...]:
-        return tuple(one[BATCH * index : BATCH * (index + 1)] for one in self.rows)
-
-
-@pytest.mark.parametrize("seed", [None, 3])
-@pytest.mark.parametrize("name", ["one_device", "mirrored"])
-def test_an_epoch_whose_batches_fit_shuffles_without_a_seed_begins_anew(name, seed, counted, tmp_path, caplog):
-    options = {"devices": 2} if name == "mirrored" else {}
-    strategy, directory = tfdist.create_strategy(name, **options), str(tmp_path / "run")
-    batches = functools.partial(Batches, seed)
-    _, expected = fit(strategy, dataset=batches)
-    with pytest.raises(InterruptionError):
-        fit(strategy, Interrupt(train=9), AutoResume(directory, every_steps=1), dataset=batches)
-    _, found = fit(strategy, counted(), AutoResume(directory, every_steps=1), dataset=batches)
-    anew = "fit shuffles the batches without a seed, in another order than before: epoch 2 begins anew"
-    assert (anew in caplog.text) == (seed is None)
-    assert Counted.found == {1: 6 if seed is None else 4, 2: 6, 3: 6}
-    assert (found == expected) == (seed is not None)
 
 
 def test_files_in_other_batches_are_read_from_the_beginning_of_the_epoch(counted, tmp_path):

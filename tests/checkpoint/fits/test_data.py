@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -47,6 +49,10 @@ class Rows(getattr(keras.utils, "PyDataset", keras.utils.Sequence)):
         return tuple(one[BATCH * index : BATCH * (index + 1)] for one in self.rows)
 
 
+def resuming(folder: Path) -> AutoResume:
+    return AutoResume(str(folder / "run"), every_steps=1)
+
+
 def drawn_by_a_generator(x: np.ndarray, y: np.ndarray) -> tf.data.Dataset:
     """Returns data of a generator that draws another order in each epoch."""
     draw = np.random.default_rng(1)
@@ -89,6 +95,25 @@ def test_data_of_unknown_size(strategy, at, tmp_path):
 )
 def test_data_whose_epochs_depend_on_the_epochs_before(strategy, dataset, tmp_path):
     check(strategy, tmp_path / "run", at=[{"train": 9}, {"train": 9}], dataset=dataset)
+
+
+@pytest.mark.parametrize("name", ["one_device", pytest.param("mirrored", marks=pytest.mark.full)])
+def test_batches_that_fit_shuffles_without_a_seed_keep_their_order(name, tmp_path):
+    strategy = tfdist.create_strategy(name, **({"devices": 2} if name == "mirrored" else {}))
+
+    def started_with(seed: int) -> Any:
+        def rows(x: np.ndarray, y: np.ndarray) -> Any:
+            random.seed(seed)
+            return Rows(x, y)
+
+        return rows
+
+    _, expected = fit(strategy, dataset=started_with(1))
+    assert fit(strategy, dataset=started_with(2))[1] != expected
+    for seed, at in ((1, 9), (2, 9)):
+        with pytest.raises(InterruptionError):
+            fit(strategy, Interrupt(train=at), resuming(tmp_path), dataset=started_with(seed))
+    assert fit(strategy, resuming(tmp_path), dataset=started_with(3))[1] == expected
 
 
 def test_an_order_without_a_seed_is_refused(tmp_path):

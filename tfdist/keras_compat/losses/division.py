@@ -148,7 +148,8 @@ def _with_noted_targets(stock: Callable) -> Callable:
             return stock(self, target, sources, output_gradients, unconnected_gradients)
         targets = [one for one in tf.nest.flatten(target) if tf.is_tensor(one)]
         batch.parts.extend(targets)
-        if any(hasattr(one, "assign") for one in tf.nest.flatten(sources)):
+        # With other output gradients, a sum may become a mean.
+        if output_gradients is None and any(hasattr(one, "assign") for one in tf.nest.flatten(sources)):
             notice_sums(targets, batch)
         seeds = seeds_of_sums(target, sources, output_gradients, batch)
         gradients = stock(self, target, sources, seeds, unconnected_gradients)

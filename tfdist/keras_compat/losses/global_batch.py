@@ -29,6 +29,8 @@ class GlobalBatch:
         static_rows: number of rows of this replica, if it is known while the step is traced.
         means: losses of this replica that are a mean over its rows.
         sums: those of them that `mean_of_sum` returned.
+        judged: tensors of this replica of which it is known whether they are sums over rows, by their id.
+        judged_sums: those of them for which the model was walked through.
         total_of_inputs: float32 scalar, number of rows of the first inputs of all replicas, which is `total` unless
             targets have other numbers of rows than inputs.
     """
@@ -40,6 +42,8 @@ class GlobalBatch:
     static_rows: int | None = None
     means: list[tf.Tensor] = dataclasses.field(default_factory=list)
     sums: list[tf.Tensor] = dataclasses.field(default_factory=list)
+    judged: dict[int, tf.Tensor] = dataclasses.field(default_factory=dict)
+    judged_sums: list[tf.Tensor] = dataclasses.field(default_factory=list)
     total_of_inputs: tf.Tensor | None = None
 
     def share(self, dtype: Any = tf.float32) -> tf.Tensor:
@@ -144,6 +148,7 @@ def global_batch(data: Any, rule: StepRule, *, hook: UpdateHook | None = None) -
         batch = GlobalBatch(rows, total, rule, static_rows=static_rows, total_of_inputs=of_inputs)
         with temporarily(_local, batch=batch):
             yield batch
+        rule.warn_of_sum()
         rule.sees_divided_sums(divided_by_rows(batch.sums, batch.static_rows))
 
 

@@ -53,7 +53,7 @@ class StepRule:
     def __init__(self, asked: str, program: str) -> None:
         self.name = "replica_mean" if asked == "auto" else asked
         self._asked, self._program = asked, program
-        self._used = self._changed_after_use = self._warned = False
+        self._used = self._changed_after_use = self._has_sum = self._warned = False
         self.divided_sums: frozenset[int] = frozenset()
         self.may_divide_by_replicas = asked == "global_sum"
         self.averaged: dict[int, tf.Variable] = {}
@@ -81,12 +81,18 @@ class StepRule:
         )
 
     @property
-    def may_warn_of_sums(self) -> bool:
-        """Whether the log may say that a sum is taken as a mean: the user asked for no rule, and it did not say so."""
-        return self._asked == "auto" and self.name == "replica_mean" and not self._warned
+    def looks_for_sums(self) -> bool:
+        """Whether a sum over rows is a line of the log: the user asked for no rule, and none has been seen before."""
+        return self._asked == "auto" and self.name == "replica_mean" and not self._has_sum
+
+    def sees_sum(self) -> None:
+        """Notes that a loss is a sum over rows."""
+        self._has_sum = True
 
     def warn_of_sum(self) -> None:
-        """Says in the log that a sum over rows is taken as a mean."""
+        """Says in the log that a sum over rows is taken as a mean, unless the program divides for all replicas."""
+        if not self._has_sum or self._warned or self.name != "replica_mean":
+            return
         self._warned = True
         get_logger().warning(
             "%s has a loss that is a sum over rows, which counts as a mean over the rows of a replica: expected a mean "

@@ -2,18 +2,19 @@
 
 The sum over the global batch is the sum of the replicas' sums, as `tf.reduce_sum(losses) * (1 / GLOBAL_BATCH_SIZE)` of
 TensorFlow's tutorial. A sum that the program divides by the rows of the replica is a mean. In a graph the two can look
-alike: with two replicas, `tf.reduce_sum(losses) / (2 * x.shape[0])` may have the same constant. So nothing is changed,
-and the user chooses. Where a sum may be a mean there is no line.
+alike: with two replicas and a known number of rows, `tf.reduce_sum(losses) / (2 * x.shape[0])` has the same constant.
+So nothing is changed, and the user chooses. Other sums that may be means have no line.
 
 Source: https://www.tensorflow.org/tutorials/distribute/custom_training divides in this way.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from tfdist.keras_compat.losses.divided_sums import counts_rows
@@ -22,12 +23,15 @@ from tfdist.keras_compat.losses.global_batch import GlobalBatch
 from tfdist.keras_compat.losses.means_over_rows import SumsAndMeans
 from tfdist.keras_compat.reached import reached
 
-_SAME = ("Identity", "Cast", "Squeeze", "Reshape", "ExpandDims", "Neg")
-_ADDED = ("AddV2", "Add", "AddN", "Sub")
+# Operations whose terms are those of their operands, if they are not what is looked for.
+_SAME = ("Identity", "Cast", "Squeeze", "Reshape", "ExpandDims", "Neg", "Sum", "Mean")
+_ADDED = ("AddV2", "Add", "AddN", "Sub", "Pack")
+_SUMS = ("Sum", "L2Loss")
 _DIVISIONS = ("RealDiv", "DivNoNan")
 _PRODUCTS = ("Mul", "MulNoNan")
-# A loss with more terms is not looked at any further.
+# After so many terms, the losses of a step are not looked at any more. To look at a sum is to walk through the model.
 _MOST_TERMS = 1000
+_MOST_SUMS = 50
 
 
 def notice_sums(losses: Sequence[Any], batch: GlobalBatch) -> None:
@@ -38,43 +42,71 @@ def notice_sums(losses: Sequence[Any], batch: GlobalBatch) -> None:
         batch: the global batch of the step.
     """
     replicas = tf.distribute.get_strategy().num_replicas_in_sync
-    if replicas == 1 or not batch.rule.may_warn_of_sums:
+    if replicas == 1 or not batch.rule.looks_for_sums:
         return
     for loss in losses:
-        for values, divisor in _sums(loss, batch):
-            if not _counts_rows(divisor, values, replicas, batch.static_rows) and not _is_divided(values, batch):
-                batch.rule.warn_of_sum()
+        for term in _sums(loss, batch):
+            if not _is_mean(term, replicas, batch.static_rows):
+                batch.rule.sees_sum()
                 return
 
 
-def _sums(loss: Any, batch: GlobalBatch) -> Iterator[tuple[tf.Tensor, float]]:
-    """Yields what is summed over rows in the terms of a scalar, and the constant by which the sum is divided."""
+@dataclasses.dataclass(frozen=True)
+class _Term:
+    """A term of a loss.
+
+    Attributes:
+        value: tensor of this replica.
+        divisors: constants by which the term is divided in the loss.
+    """
+
+    value: tf.Tensor
+    divisors: tuple[float, ...] = ()
+
+    def of(self, value: tf.Tensor, *divisors: float) -> _Term:
+        """Returns the term that another tensor is in this one."""
+        return _Term(value, (*self.divisors, *divisors))
+
+
+def _sums(loss: Any, batch: GlobalBatch) -> Iterator[_Term]:
+    """Yields the terms of a scalar that are sums over rows."""
     if not hasattr(loss, "graph") or loss.shape.rank != 0:
         return
     means, finder = {id(mean) for mean in batch.means}, SumsAndMeans(batch, by_origin=True)
-    waiting = [(loss, 1.0)]
-    for _ in range(_MOST_TERMS):
-        if not waiting:
-            return
-        term, divisor = waiting.pop()
-        if id(term) in means or finder.is_mean(term):
+    waiting = [_Term(loss)]
+    while waiting and len(batch.judged) < _MOST_TERMS and len(batch.judged_sums) < _MOST_SUMS:
+        term = waiting.pop()
+        if id(term.value) in batch.judged or id(term.value) in means:
             continue
-        kind, inputs = term.op.type, term.op.inputs
-        if finder.is_sum(term):
-            yield inputs[0], divisor
-        elif kind in _ADDED:
-            waiting.extend((one, divisor) for one in inputs)
-        elif kind in _SAME or (kind == "Sum" and inputs[0].shape.num_elements() == 1):
-            waiting.append((inputs[0], divisor))
-        elif kind in _DIVISIONS:
-            number = _constant(inputs[1], batch.static_rows)
-            waiting.extend([(inputs[0], divisor * number)] if number else [])
-        elif kind in _PRODUCTS:
-            for one, factor in (inputs, inputs[::-1]):
-                number = _constant(factor, batch.static_rows)
-                if number:
-                    waiting.append((one, divisor / number))
-                    break
+        batch.judged[id(term.value)] = term.value
+        if term.value.op.type in (*_SUMS, *_DIVISIONS) and depends_on_batch(term.value):
+            batch.judged_sums.append(term.value)
+            if finder.is_mean(term.value):
+                continue
+            if finder.is_sum(term.value):
+                yield term
+                continue
+        waiting.extend(_terms(term, batch.static_rows))
+
+
+def _terms(term: _Term, rows: int | None) -> Iterator[_Term]:
+    kind, inputs = term.value.op.type, term.value.op.inputs
+    if kind in _ADDED:
+        yield from (term.of(one) for one in inputs)
+    elif kind in _SAME:
+        yield term.of(inputs[0])
+    elif kind in _DIVISIONS:
+        number = _constant(inputs[1], rows)
+        if number:
+            yield term.of(inputs[0], number)
+    elif kind in _PRODUCTS:
+        # To find out whether a number depends on the batch takes longer than to read a constant.
+        orders = sorted((inputs, inputs[::-1]), key=lambda order: tf.get_static_value(order[1]) is None)
+        for one, factor in orders:
+            number = _constant(factor, rows)
+            if number:
+                yield term.of(one, 1 / number)
+                break
 
 
 def _constant(value: tf.Tensor, rows: int | None) -> float | None:
@@ -83,33 +115,46 @@ def _constant(value: tf.Tensor, rows: int | None) -> float | None:
         return None
     known = tf.get_static_value(value)
     if known is None:
-        return None if _is_computed_from_rows(value, rows) else 1.0
-    return abs(float(known))
+        return None if _is_computed_from_rows(value, rows) or not _reads_variable(value) else 1.0
+    return abs(complex(known))
 
 
-def _counts_rows(divisor: float, values: tf.Tensor, replicas: int, rows: int | None) -> bool:
-    """Returns whether a constant may be a number of rows that Python has read from a shape, or of their entries."""
-    entries = values.shape.num_elements()
+def _reads_variable(number: tf.Tensor) -> bool:
+    return any(hasattr(one, "graph") and one.op.type == "ReadVariableOp" for one in reached(number))
+
+
+def _is_mean(term: _Term, replicas: int, rows: int | None) -> bool:
+    """Returns whether a sum over rows may be divided by their number."""
+    values = term.value.op.inputs[0]
+    return _is_divided_by_rows(term, values.shape.num_elements(), replicas, rows) or _is_of_shares(values, rows)
+
+
+def _is_divided_by_rows(term: _Term, entries: int | None, replicas: int, rows: int | None) -> bool:
+    """Returns whether the constants may count rows or entries, such as a number that Python has read from a shape."""
     if not rows or not entries:
         return False
+    divisor = math.prod(term.divisors)
     if divisor in (rows, entries):
         return True
     of_global_batch = (rows * replicas, entries * replicas)
-    return _is_multiple(divisor, rows) and not any(np.isclose(divisor, one, rtol=1e-6) for one in of_global_batch)
+    return any(
+        _is_multiple(one, rows) and not any(math.isclose(one, other, rel_tol=1e-6) for other in of_global_batch)
+        for one in (divisor, *term.divisors)
+    )
 
 
 def _is_multiple(number: float, rows: int) -> bool:
     quotient = number / rows
-    return 0.5 < quotient < np.inf and bool(np.isclose(quotient, round(quotient), rtol=1e-6, atol=0))
+    return 0.5 < quotient < math.inf and math.isclose(quotient, round(quotient), rel_tol=1e-6)
 
 
-def _is_divided(values: tf.Tensor, batch: GlobalBatch) -> bool:
+def _is_of_shares(values: tf.Tensor, rows: int | None) -> bool:
     """Returns whether values may be divided by their number before they are added up."""
     for one in reached(values):
         if not hasattr(one, "graph") or one.op.type not in (*_DIVISIONS, *_PRODUCTS):
             continue
         factors = one.op.inputs[1:] if one.op.type in _DIVISIONS else one.op.inputs
-        if any(factor.shape.num_elements() == 1 and _may_count(factor, batch.static_rows) for factor in factors):
+        if any(factor.shape.num_elements() == 1 and _may_count(factor, rows) for factor in factors):
             return True
     return False
 
@@ -119,7 +164,7 @@ def _may_count(factor: tf.Tensor, rows: int | None) -> bool:
     known = tf.get_static_value(factor)
     if known is None:
         return _is_computed_from_rows(factor, rows)
-    number = abs(float(np.ravel(known)[0]))
+    number = abs(complex(known.ravel()[0]))
     return rows is not None and number > 0 and (_is_multiple(number, rows) or _is_multiple(1 / number, rows))
 
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-import random
 import threading
-import zlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -27,7 +25,6 @@ def remember_newest(data_class: type) -> None:
 
     @functools.wraps(stock)
     def init(self: Any, *args: Any, **kwargs: Any) -> None:
-        self._tfdist_random = zlib.crc32(repr(random.getstate()).encode())
         stock(self, *args, **kwargs)
         _local.newest = self
 
@@ -37,15 +34,6 @@ def remember_newest(data_class: type) -> None:
 def newest_data() -> Any:
     """Returns the object that this thread has made last."""
     return _local.newest
-
-
-def state_of_random(data: Any) -> int:
-    """Returns a checksum of the module `random`, with which Keras shuffles the batches of a PyDataset or Sequence.
-
-    Args:
-        data: what `newest_data` has returned.
-    """
-    return data._tfdist_random
 
 
 def moved(dataset: Any, steps: int) -> Any:

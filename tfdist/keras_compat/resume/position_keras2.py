@@ -22,7 +22,6 @@ from tfdist.keras_compat.resume.data_of_fit import (
     read_batches,
     remember_newest,
     say_what_was_read,
-    state_of_random,
 )
 from tfdist.keras_compat.version import engine_module
 
@@ -56,11 +55,10 @@ class TrainingData:
         return self._handler._dataset
 
     @property
-    def order(self) -> int | None:
-        """A number that says in which order Keras reads the batches of a PyDataset or Sequence that it shuffles."""
+    def is_shuffled(self) -> bool:
+        """Whether Keras shuffles the batches of a PyDataset or Sequence, with the module `random`."""
         # Only the adapter of a Sequence has the attribute.
-        is_shuffled = getattr(self._handler._adapter, "_shuffle_sequence", False)
-        return state_of_random(self._handler) if is_shuffled else None
+        return bool(getattr(self._handler._adapter, "_shuffle_sequence", False))
 
     def begin(self, model: Any) -> None:
         """Does nothing: Keras 2 stores in each fit where the fit begins.

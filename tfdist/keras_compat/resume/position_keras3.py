@@ -23,7 +23,6 @@ from tfdist.keras_compat.resume.data_of_fit import (
     read_batches,
     remember_newest,
     say_what_was_read,
-    state_of_random,
 )
 
 
@@ -55,11 +54,10 @@ class TrainingData:
         return self._iterator._distributed_dataset
 
     @property
-    def order(self) -> int | None:
-        """A number that says in which order Keras reads the batches of a PyDataset or Sequence that it shuffles."""
+    def is_shuffled(self) -> bool:
+        """Whether Keras shuffles the batches of a PyDataset or Sequence, with the module `random`."""
         adapter = self._iterator.data_adapter
-        is_shuffled = hasattr(adapter, "py_dataset") and adapter.shuffle
-        return state_of_random(self._iterator) if is_shuffled else None
+        return bool(hasattr(adapter, "py_dataset") and adapter.shuffle)
 
     def begin(self, model: Any) -> None:
         """Forgets what an earlier fit of the model has been restored to, which Keras does not.

@@ -185,7 +185,8 @@ def on_workers(
     command = ["--workers", "2", "--", sys.executable, "-m", "tests.averaging.program", str(folder), options]
     ended = launch(*command, cwd=ROOT, deadline_seconds=DEADLINE_SECONDS, env=environment)
     assert ended.code == 0, ended
-    assert ("auto chose tfdist-native" in ended.text) == (environment is not None)
+    # Without an environment of its own it depends on what is installed.
+    assert environment is None or "auto chose tfdist-native" in ended.text
     return [json.loads((folder / f"{worker}.json").read_text()) for worker in range(2)]
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -69,6 +71,13 @@ def fitted(model, batch=3, epochs=2):
     return model.fit(data, epochs=epochs, verbose=0).history
 
 
+def paths_of(model):
+    """Returns the paths of the weights without the name of the model, which has a number in each model of a process."""
+    paths = [weight.path.split("/") for weight in model.weights]
+    assert all(path[0].startswith("trained_on_two") for path in paths)
+    return [re.sub(r"_\d+$", "", layer) + "/" + name for _, layer, name in paths]
+
+
 @pytest.mark.parametrize("eager", [False, True], ids=["traced", "eager"])
 @pytest.mark.parametrize("name", ["one_device", "mirrored", "central_storage"])
 def test_a_model_whose_call_takes_something_else_has_the_numbers_of_one_device(name, eager):
@@ -81,6 +90,8 @@ def test_a_model_whose_call_takes_something_else_has_the_numbers_of_one_device(n
         model = TrainedOnTwo()
         model.compile(keras().optimizers.SGD(0.05), metrics=["mae"], run_eagerly=eager)
     np.testing.assert_allclose(fitted(model)["mae"], history["mae"], rtol=1e-5)
+    # Options of optimizers, such as those of LAMB, name variables by their paths.
+    assert paths_of(model) == paths_of(expected)
     for weight, other in zip(model.get_weights(), expected.get_weights(), strict=True):
         np.testing.assert_allclose(weight, other, rtol=1e-6)
 

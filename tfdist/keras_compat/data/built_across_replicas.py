@@ -19,6 +19,8 @@ from tfdist.keras_compat.replicas import on_several_replicas
 
 # What TensorFlow says of a merge_call in a function, a condition or a loop within the step.
 _NESTED = "`merge_call` called"
+# Keras's attribute for the names of the layers that are called.
+_SCOPES = "name_scope_stack"
 
 
 def _specs(values: Any) -> Any:
@@ -43,10 +45,19 @@ def _once_for_all_replicas(build: Callable[[], Any]) -> bool:
     Returns:
         False if the replicas cannot wait for each other here, in a function or a loop within the step.
     """
+    from keras.src.backend.common import global_state
+
+    # Each thread has its own, of which the paths of variables consist.
+    scopes = list(global_state.get_global_attribute(_SCOPES, []))
 
     def across(strategy: Any) -> None:
-        with tf.init_scope(), strategy.scope():
-            build()
+        before = global_state.get_global_attribute(_SCOPES, [])
+        global_state.set_global_attribute(_SCOPES, scopes)
+        try:
+            with tf.init_scope(), strategy.scope():
+                build()
+        finally:
+            global_state.set_global_attribute(_SCOPES, before)
 
     try:
         tf.distribute.get_replica_context().merge_call(across)

@@ -268,7 +268,11 @@ def numbers_in(logs: Any) -> dict[str, float]:
 def config_of(model: Any) -> dict[str, Any]:
     """Returns the settings of a compiled model that have to be the same everywhere, as text."""
     optimizer = getattr(model, "optimizer", None)
-    config = optimizer.get_config() if optimizer is not None else {}
+    try:
+        config = optimizer.get_config() if optimizer is not None else {}
+    except NotImplementedError:
+        # A learning rate schedule of the program need not have one to train.
+        config = {}
     found = {f"optimizer {name}": repr(value) for name, value in config.items()}
     found["optimizer"] = type(optimizer).__name__
     return found

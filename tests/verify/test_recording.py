@@ -29,4 +29,4 @@ def test_a_schedule_without_a_config_is_no_error() -> None:
 
 
 def test_the_settings_of_an_optimizer_are_texts() -> None:
-    assert config_of(compiled(0.25))["optimizer learning_rate"] == "0.25"
+    assert "0.25" in config_of(compiled(0.25))["optimizer learning_rate"]

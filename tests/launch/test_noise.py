@@ -57,11 +57,13 @@ def test_other_lines_are_not(line: str) -> None:
 
 def test_further_lines_of_a_message_are_noise_too() -> None:
     noise = NoiseFilter()
-    native = [f"{INFO[:60]} Example stragglers:", "/job:worker/replica:0/task:1"]
+    crashed = "The tasks have crashed. Check the task logs for an earlier error, or scheduler events to debug further."
+    native = [f"{INFO[:60]} Example stragglers:", "/job:worker/replica:0/task:1", crashed]
     warned = [f"{PACKAGES}/h5py/a.py:5: FutureWarning: old", "  import numpy"]
     renamed = [f"WARNING:tensorflow:From {PACKAGES}/a.py:2: The name x is deprecated", "Instructions for updating:", ""]
     assert noise.without([*native, "one", *warned, "two", *renamed, "three"]) == ["one", "two", "three"]
-    assert noise.left_out == 7
+    assert noise.left_out == 8
+    assert noise.without([crashed]) == [crashed]
 
 
 def test_the_options_of_a_session_are_noise_up_to_the_empty_line() -> None:

@@ -21,6 +21,7 @@ _NATIVE_FURTHER = re.compile(
     r"/job:\w+/replica:\d+/task:\d+"
     r"|Additional GRPC error information from remote target "
     r'|:(?:[A-Z_]+:Error received from peer|\{"(?:created|file|grpc))'
+    r"|The tasks have crashed\. Check the task logs for an earlier error"
     r"|\t ?\[\[\{\{node "
 )
 # TensorFlow logs the options of a session as text of several lines, which ends with an empty line.

@@ -113,3 +113,33 @@ def test_a_command_whose_output_is_closed_works(arguments, tmp_path):
     )
     assert done.returncode == 0, done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("unbuffered", ["1", ""])
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["env"], ["render", "slurm", "--", "python", "a.py"]], ids=lambda words: words[0]
+)
+def test_an_output_that_cannot_be_written_is_named_in_one_sentence(arguments, unbuffered):
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3"}
+    with open("/dev/full", "w") as full:
+        ended = subprocess.run(
+            [sys.executable, "-m", "tfdist", *arguments],
+            env={**environment, "PYTHONUNBUFFERED": unbuffered},
+            stdin=subprocess.DEVNULL,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=DEADLINE_SECONDS,
+        )
+    assert ended.returncode == 1
+    assert "No space left on device" in ended.stderr
+    assert "Traceback" not in ended.stderr and "Exception ignored" not in ended.stderr
+
+
+def test_a_file_that_cannot_be_written_is_not_taken_for_the_output():
+    def fail():
+        with open("/dev/full", "w") as full:
+            full.write("x")
+
+    with pytest.raises(OSError, match="No space left"):
+        exit_code_of(fail)

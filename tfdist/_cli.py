@@ -40,6 +40,7 @@ EXAMPLES = {
 """An example of each command, which the help text prints."""
 
 _SIGPIPE_CODE = 141
+_FULL_CODE = 1
 
 
 def usage() -> str:
@@ -85,7 +86,7 @@ def exit_code_of(command: Callable[[], int | None]) -> int:
 
     Returns:
         The exit code; 2 if the command needs TensorFlow, which is not installed; 141 if the reader has ended, which is
-        the code of a Unix tool that SIGPIPE has ended.
+        the code of a Unix tool that SIGPIPE has ended; 1 if the output cannot be written, such as on a full disk.
 
     Example:
         >>> exit_code_of(lambda: print("done"))
@@ -116,6 +117,16 @@ def exit_code_of(command: Callable[[], int | None]) -> int:
         for stream in broken:
             discard_output(stream)
         return _SIGPIPE_CODE
+    except OSError as error:
+        # Any other file may be the one that cannot be written.
+        if not _is_full(sys.stdout):
+            raise
+        discard_output(sys.stdout)
+        print(
+            f"tfdist: expected an output that can be written, received {error.strerror}; make room, or use another.",
+            file=sys.stderr,
+        )
+        return _FULL_CODE
 
 
 def _flush() -> None:
@@ -132,6 +143,15 @@ def _has_no_reader(stream: TextIO) -> bool:
     except (OSError, ValueError):
         return False
     return bool(events & (select.POLLERR | select.POLLHUP))
+
+
+def _is_full(stream: TextIO) -> bool:
+    try:
+        stream.write("\n")
+        stream.flush()
+    except OSError:
+        return True
+    return False
 
 
 def discard_output(stream: TextIO) -> None:

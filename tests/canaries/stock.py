@@ -252,6 +252,16 @@ outcome(lambda: [int(optimizer.iterations), float(optimizer.learning_rate)])
         outcome="OUTCOME raised InvalidArgumentError",
     ),
     Canary(
+        mends=("gathers_refuse_types",),
+        shows="workers cannot gather bool",
+        program="""
+strategy = tf.distribute.MultiWorkerMirroredStrategy()
+outcome(lambda: strategy.gather(strategy.run(lambda: tf.ones([1], "bool")), axis=0))
+""",
+        outcome="[worker 0] OUTCOME raised TypeError",
+        launch=("--workers", "2"),
+    ),
+    Canary(
         mends=("scalars_counted_by_replicas",),
         shows="the mean of a batch has the same weight on each replica, whatever its rows",
         program=metric_programs.MEAN_OF_MEANS,

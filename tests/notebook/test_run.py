@@ -187,6 +187,13 @@ def test_a_variable_may_be_a_whole_number() -> None:
         ({"function": "own/train.py"}, "received the file 'own/train.py'; write 'own.train'"),
         ({"function": print, "args": [threading.Lock()]}, "received one with the argument 1, a lock, which cannot be"),
         ({"function": print, "kwargs": {"end": threading.Lock()}}, "received one with the argument 'end', a lock"),
+        ({"function": print, "workers": "2"}, "expected workers to be a whole number, received '2'"),
+        ({"function": print, "ps": 1.0}, "expected ps to be a whole number, received 1.0"),
+        ({"function": print, "max_restarts": True}, "expected max_restarts to be a whole number, received True"),
+        ({"function": print, "threads_per_task": "1"}, "expected threads_per_task to be a whole number or None"),
+        ({"function": print, "timeout_seconds": "9"}, "expected timeout_seconds to be a number of seconds or None"),
+        ({"function": print, "log_dir": 3}, "expected log_dir to be the path of a directory or None, received 3"),
+        ({"function": print, "verbose": "no"}, "expected verbose to be True or False, received 'no'"),
         ({"function": threading.Lock}, "expected a function that returns numbers, arrays, texts, a History, or lists"),
     ],
 )

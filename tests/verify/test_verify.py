@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.processes import ROOT, finish, run, start
+from tfdist.verify import main
+from tfdist.verify.cli import program_in
 from tfdist.verify.report import verdict_text
 from tfdist.verify.values import topologies
 from tfdist.verify.verification import Verification, Verifier
@@ -123,10 +125,29 @@ def test_workers_that_read_the_same_rows_are_named() -> None:
     ],
 )
 def test_wrong_options_are_refused(words: list[str], message: str, capsys: pytest.CaptureFixture) -> None:
-    from tfdist.verify import main
-
     assert main(words) == 2
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "python"),
+    [
+        ("train.py -u", ()),
+        ("python -u train.py -u", ("-u",)),
+        ("python -uB -W ignore -X dev -m train", ("-uB", "-W", "ignore", "-X", "dev")),
+        ("python -Wignore -Xdev -O train.py", ("-Wignore", "-Xdev", "-O")),
+    ],
+)
+def test_options_of_python_are_those_of_the_runs(words: str, python: tuple[str, ...]) -> None:
+    found, program = program_in(words.split())
+    assert found == (sys.executable, *python)
+    assert program[0] in ("train.py", "-m")
+
+
+def test_the_program_sees_the_options_of_python(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "program.py").write_text("raise SystemExit('asserts' if __debug__ else 'no asserts')")
+    assert main(["--", "python", "-O", str(tmp_path / "program.py")]) == 2
+    assert "no asserts" in "".join(capfd.readouterr())
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,11 @@ from tfdist.keras_compat.data import (
     symbolic_build_averages_data,
     workers_shuffle_differently,
 )
-from tfdist.keras_compat.devices import collectives_shared_by_strategies, one_cpu_for_each_worker
+from tfdist.keras_compat.devices import (
+    collectives_shared_by_strategies,
+    gathers_refuse_types,
+    one_cpu_for_each_worker,
+)
 from tfdist.keras_compat.files import (
     backup_owned_by_no_worker,
     csv_written_by_every_worker,
@@ -87,6 +91,7 @@ _Strategy = TypeVar("_Strategy", bound=tf.distribute.Strategy)
 MENDS: tuple[Mend, ...] = (
     one_cpu_for_each_worker.MEND,
     collectives_shared_by_strategies.MEND,
+    gathers_refuse_types.MEND,
     device_iterators_end_late.MEND,
     data_awaited_without_deadline.MEND,
     generator_arrays_overwritten.MEND,

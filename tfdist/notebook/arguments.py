@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
+import numbers
+import os
 from collections.abc import Mapping
 from typing import Any
+
+_TYPES: dict[str, tuple[str, tuple[type, ...]]] = {
+    "threads_per_task": ("a whole number or None", (numbers.Integral, type(None))),
+    "timeout_seconds": ("a number of seconds or None", (numbers.Real, type(None))),
+    "log_dir": ("the path of a directory or None", (str, os.PathLike, type(None))),
+    "verbose": ("True or False", (bool,)),
+}
 
 
 def call_arguments(args: Any) -> tuple[Any, ...]:
@@ -74,6 +83,27 @@ def variables(env: Any) -> dict[str, str]:
         if isinstance(value, bool) or not isinstance(value, (str, int)):
             raise ValueError(f"expected the value of {name} in env to be a text, received {value!r}.")
     return {name: str(value) for name, value in found.items()}
+
+
+def check_types(**given: Any) -> None:
+    """Raises ValueError for an argument of `run` of another type, such as the text "2" for a number.
+
+    Args:
+        given: the arguments by name.
+
+    Example:
+        >>> from tfdist.notebook.arguments import check_types
+        >>> check_types(workers=2, timeout_seconds=0.5, log_dir=None)
+        >>> check_types(workers="2")
+        Traceback (most recent call last):
+        ...
+        ValueError: expected workers to be a whole number, received '2'.
+    """
+    for name, value in given.items():
+        kind, types = _TYPES.get(name, ("a whole number", (numbers.Integral,)))
+        # True is a whole number in Python.
+        if isinstance(value, bool) != (bool in types) or not isinstance(value, types):
+            raise ValueError(f"expected {name} to be {kind}, received {value!r}.")
 
 
 def check_module(name: str) -> None:

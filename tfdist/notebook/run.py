@@ -12,7 +12,7 @@ from typing import Any, TextIO, cast
 
 from tfdist._sending import to_bytes
 from tfdist.launch import LaunchResult, LaunchSpec, launch
-from tfdist.notebook.arguments import call_arguments, check_module, named, variables
+from tfdist.notebook.arguments import call_arguments, check_module, check_types, named, variables
 from tfdist.notebook.cell import Cell
 from tfdist.notebook.sendable import what_cannot_be_sent
 from tfdist.notebook.values import CALL, FAILED, RETURNED, TaskTraceback, guilty
@@ -81,6 +81,15 @@ def run(
     if hasattr(function, "fit"):
         raise ValueError("expected a function, received a Keras model; make the model in a function.")
     is_module = isinstance(function, str)
+    check_types(
+        workers=workers,
+        ps=ps,
+        max_restarts=max_restarts,
+        timeout_seconds=timeout_seconds,
+        threads_per_task=threads_per_task,
+        log_dir=log_dir,
+        verbose=verbose,
+    )
     args, kwargs, env = call_arguments(args), named("kwargs", kwargs), variables(env)
     if is_module:
         check_module(str(function))

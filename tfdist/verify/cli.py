@@ -11,6 +11,9 @@ from pathlib import Path
 from tfdist._suggestions import Parser
 from tfdist.verify.values import topologies
 
+OPTIONS_WITH_VALUE = ("-W", "-X", "--check-hash-based-pycs")
+"""Options of Python whose value can be the next word."""
+
 
 def parser() -> argparse.ArgumentParser:
     """Returns the parser of the options before the program."""
@@ -32,8 +35,8 @@ def parser() -> argparse.ArgumentParser:
     return result
 
 
-def program_in(words: Sequence[str]) -> tuple[str, tuple[str, ...]]:
-    """Returns the Python interpreter and the words of a program.
+def program_in(words: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Returns the Python interpreter with its options, and the words of a program.
 
     Args:
         words: words such as `python train.py --epochs 3`, `train.py` or `-m package.train`.
@@ -43,21 +46,25 @@ def program_in(words: Sequence[str]) -> tuple[str, tuple[str, ...]]:
 
     Example:
         >>> from tfdist.verify.cli import program_in
-        >>> program_in(["/usr/bin/python3", "train.py", "--epochs", "3"])
-        ('/usr/bin/python3', ('train.py', '--epochs', '3'))
+        >>> program_in(["/usr/bin/python3", "-u", "train.py", "--epochs", "3"])
+        (('/usr/bin/python3', '-u'), ('train.py', '--epochs', '3'))
     """
     words = list(words)
-    python = sys.executable
+    python = [sys.executable]
     if words and Path(words[0]).name.startswith("python"):
         first = words.pop(0)
-        python = sys.executable if first in ("python", "python3") else first
+        python = [sys.executable if first in ("python", "python3") else first]
+        while words and words[0].startswith("-") and words[0][:2] not in ("-m", "-c", "-"):
+            python.append(words.pop(0))
+            if words and python[-1] in OPTIONS_WITH_VALUE:
+                python.append(words.pop(0))
     is_module = words[:1] == ["-m"] and len(words) > 1
     if not is_module and not (words and words[0].endswith(".py")):
         raise ValueError(
             f"expected a Python program after --, received {' '.join(words) or 'nothing'}; write it as in "
             "`tfdist verify -- python train.py`."
         )
-    return python, tuple(words)
+    return tuple(python), tuple(words)
 
 
 def numbers(text: str) -> tuple[int, ...]:

@@ -8,6 +8,7 @@ import pickle
 import re
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from tfdist.launch import LaunchSpec, launch
@@ -22,12 +23,12 @@ _OF_TENSORFLOW = re.compile(
 )
 
 
-def run_program(run: Run, *, python: str = sys.executable, timeout_seconds: float = 600.0) -> Result:
+def run_program(run: Run, *, python: Sequence[str] = (sys.executable,), timeout_seconds: float = 600.0) -> Result:
     """Runs a program's first steps on every worker of a topology.
 
     Args:
         run: the program and its topology.
-        python: Python interpreter of the program.
+        python: Python interpreter of the program, and its options.
         timeout_seconds: time limit of the run.
     """
     run.folder.mkdir(parents=True, exist_ok=True)
@@ -35,7 +36,7 @@ def run_program(run: Run, *, python: str = sys.executable, timeout_seconds: floa
     path.write_bytes(pickle.dumps(run))
     lines = io.StringIO()
     spec = LaunchSpec(
-        command=(python, "-m", "tfdist.verify.program", str(path)),
+        command=(*python, "-m", "tfdist.verify.program", str(path)),
         workers=run.topology.workers,
         log_dir=run.folder / "logs",
         timeout_seconds=timeout_seconds,

@@ -104,7 +104,7 @@ class Verifier:
     Args:
         command: words of the program: a path or -m and a module, and its arguments.
         steps: number of steps to compare.
-        python: Python interpreter of the program.
+        python: Python interpreter of the program, and its options.
         timeout_seconds: time limit of each run.
         say: takes a line about what is running.
         folder: folder for the records, which is removed after the verification; None makes a folder.
@@ -115,7 +115,7 @@ class Verifier:
         command: Sequence[str],
         *,
         steps: int = 5,
-        python: str = sys.executable,
+        python: Sequence[str] = (sys.executable,),
         timeout_seconds: float = 600.0,
         say: Callable[[str], None] = lambda line: None,
         folder: Path | None = None,

@@ -39,6 +39,7 @@ def values(rows):
         "complex128": tf.complex(tf.cast(number, tf.float64), np.float64(np.nan))[:, None, None],
         "text": tf.strings.as_string(number * number * number)[:, None] + ["", chr(0) + "y", "\\u00fc\\xff"],
         "no text": tf.fill([rows], ""),
+        "no rows": tf.fill([0, 2], ""),
         "int64": -number,
         "float64": tf.cast(number, tf.float64) / 3,
     }

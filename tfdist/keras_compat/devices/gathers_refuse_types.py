@@ -60,14 +60,14 @@ def _texts(value: tf.Tensor, gather: Callable[[tf.Tensor], tf.Tensor]) -> tf.Ten
         gather: gathers numbers along the first axis.
     """
     lengths = gather(tf.strings.length(value))
-    # Four bytes are sent as one int32. Without any text the maximum is the lowest int32.
-    numbers = tf.maximum(-(-tf.reduce_max(lengths) // _BYTES_OF_A_NUMBER), 1)
-    padded = tf.io.decode_raw(value, tf.int32, fixed_length=numbers * _BYTES_OF_A_NUMBER)
-    places = tf.bitcast(gather(padded), tf.uint8)
-    places = tf.reshape(places, tf.concat([tf.shape(lengths), [numbers * _BYTES_OF_A_NUMBER]], 0))
-    characters = tf.gather(tf.constant([bytes([code]) for code in range(256)]), tf.cast(places, tf.int32))
-    characters = tf.where(tf.sequence_mask(lengths, numbers * _BYTES_OF_A_NUMBER), characters, "")
-    return tf.ensure_shape(tf.strings.reduce_join(characters, -1), lengths.shape)
+    # Four bytes are sent as one int32. There is at least one, also without any text.
+    longest = tf.reduce_max(tf.concat([[1], tf.reshape(lengths, [-1])], 0))
+    size = (longest + _BYTES_OF_A_NUMBER - 1) // _BYTES_OF_A_NUMBER * _BYTES_OF_A_NUMBER
+    numbers = gather(tf.io.decode_raw(value, tf.int32, fixed_length=size))
+    codes = tf.reshape(tf.bitcast(numbers, tf.uint8), tf.concat([tf.shape(lengths), [size]], 0))
+    characters = tf.gather(tf.constant([bytes([code]) for code in range(256)]), tf.cast(codes, tf.int32))
+    texts = tf.strings.reduce_join(tf.where(tf.sequence_mask(lengths, size), characters, ""), -1)
+    return tf.ensure_shape(texts, lengths.shape)
 
 
 def _apply() -> None:

@@ -9,7 +9,10 @@ import pytest
 import tensorflow as tf
 
 from tests.checkpoint.fits.interrupted import BATCH, Interrupt, InterruptionError, data
+from tfdist import create_strategy
+from tfdist.averaging import LocalSGD
 from tfdist.checkpoint import AutoResume
+from tfdist.keras_compat.resume.variables import training_variables
 
 keras = tf.keras
 
@@ -67,3 +70,11 @@ def test_optimizers_and_variables_in_lists_and_dictionaries_go_on(strategy, tmp_
     assert steps == found_steps == 21
     for one, other in zip(expected, found, strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+def test_a_variable_of_several_replicas_is_kept_once():
+    with create_strategy("mirrored", devices=2).scope():
+        model = keras.Sequential([keras.layers.Input((3,)), keras.layers.Dense(2)])
+        model.compile(LocalSGD(keras.optimizers.SGD(0.1), every=2), "mse")
+    model.fit(np.zeros([4, 3]), np.zeros([4, 2]), verbose=0)
+    assert not [name for name in training_variables(model) if "_values" in name]

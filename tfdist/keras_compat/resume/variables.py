@@ -82,7 +82,8 @@ class _Found:
         for name, trackable in zip(names, trackables, strict=True):
             self._add(name, trackable)
         for name, trackable in zip(names, trackables, strict=True):
-            for path, element in _in_containers(trackable):
+            # A variable of several replicas has a list of them: its value is that of the variable.
+            for path, element in _in_containers(trackable) if _of_tensorflow(trackable) is None else ():
                 self._add_referred(f"{name}/{path}", element, walked)
 
     def _add(self, name: str, value: Any) -> None:

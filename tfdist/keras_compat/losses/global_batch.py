@@ -11,7 +11,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfdist.allreduce.update_hook import UpdateHook
-from tfdist.keras_compat.losses.divided_sums import divided_by_rows
+from tfdist.keras_compat.losses.divided_sums import are_divided_by_rows, divided_by_rows
 from tfdist.keras_compat.losses.rule import StepRule
 
 _local = threading.local()
@@ -29,6 +29,7 @@ class GlobalBatch:
         static_rows: number of rows of this replica, if it is known while the step is traced.
         means: losses of this replica that are a mean over its rows.
         sums: those of them that `mean_of_sum` returned.
+        totals: what this replica has received from all replicas, such as the sum of their numbers of positives.
         judged: tensors of this replica of which it is known whether they are sums over rows, by their id.
         judged_sums: those of them for which the model was walked through.
         total_of_inputs: float32 scalar, number of rows of the first inputs of all replicas, which is `total` unless
@@ -42,6 +43,7 @@ class GlobalBatch:
     static_rows: int | None = None
     means: list[tf.Tensor] = dataclasses.field(default_factory=list)
     sums: list[tf.Tensor] = dataclasses.field(default_factory=list)
+    totals: list[tf.Tensor] = dataclasses.field(default_factory=list)
     judged: dict[int, tf.Tensor] = dataclasses.field(default_factory=dict)
     judged_sums: list[tf.Tensor] = dataclasses.field(default_factory=list)
     total_of_inputs: tf.Tensor | None = None
@@ -65,6 +67,16 @@ class GlobalBatch:
         self.sums.append(mean)
         self.means.append(mean)
         return mean
+
+    def is_mean_by_weights(self, weights: Any) -> bool:
+        """Returns whether weights make a sum over rows a mean: the program has divided them by their sum or number.
+
+        Args:
+            weights: the weights of the rows of this replica, or None.
+        """
+        return self.is_replica_mean and are_divided_by_rows(
+            weights, self.static_rows, totals=(*self.sums, *self.totals)
+        )
 
     @property
     def is_replica_mean(self) -> bool:
@@ -149,7 +161,7 @@ def global_batch(data: Any, rule: StepRule, *, hook: UpdateHook | None = None) -
         with temporarily(_local, batch=batch):
             yield batch
         rule.warn_of_sum()
-        rule.sees_divided_sums(divided_by_rows(batch.sums, batch.static_rows))
+        rule.sees_divided_sums(divided_by_rows(batch.sums, batch.static_rows, totals=batch.totals))
 
 
 def current_batch() -> GlobalBatch | None:

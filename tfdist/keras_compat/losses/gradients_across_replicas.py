@@ -35,7 +35,11 @@ def weight_gradients_across_replicas() -> None:
 def _all_reduce(stock: Callable) -> Callable:
     @functools.wraps(stock)
     def all_reduce(self: Any, reduce_op: Any, value: Any, options: Any = None) -> Any:
-        return _weighted_backwards(lambda given: stock(self, reduce_op, given, options), value)
+        total = _weighted_backwards(lambda given: stock(self, reduce_op, given, options), value)
+        batch = current_batch()
+        if batch is not None:
+            batch.totals.extend(tf.nest.flatten(total))
+        return total
 
     return all_reduce
 

@@ -103,9 +103,15 @@ def _reduce(module: Any) -> Callable:
         sums = reduction == "sum" and (batch is None or _are_of_rows(values, batch))
         if batch is None:
             return call()
+        if sums and batch.is_mean_by_weights(sample_weight):
+            sums = False
+            return call()
         if sums:
             return global_sum(call(), batch)
         notice_sums([values], batch)
+        # The weights of a function's own mean, which are all the same, are no weights.
+        if is_mean_over_rows(values, batch):
+            return call()
         exact = tf.float64 if tf.as_dtype(dtype or values.dtype) == tf.float64 else tf.float32
         added = 0.0
         if reduction == "mean_with_sample_weight" and (sample_weight is not None or mask is not None):

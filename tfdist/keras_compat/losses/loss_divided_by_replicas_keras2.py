@@ -30,6 +30,7 @@ from tfdist.keras_compat.losses.global_batch import (
     sum_over_replicas,
 )
 from tfdist.keras_compat.losses.gradients_across_replicas import weight_gradients_across_replicas
+from tfdist.keras_compat.losses.means_over_rows import is_mean_over_rows
 from tfdist.keras_compat.losses.rule import StepRule
 from tfdist.keras_compat.losses.sums_taken_as_means import notice_sums
 from tfdist.keras_compat.losses.weighting import weighted_gradients
@@ -61,7 +62,7 @@ def _loss_of_container(stock: Callable) -> Callable:
         )
         columns = zip(targets, flat, weights, self._losses, self._loss_weights, self._per_output_metrics, strict=True)
         with _batch_of([target for target in targets if target is not None] or flat) as batch:
-            means, parts = [], []
+            means, parts, rows = [], [], None
             for target, output, weight, one, factor, metric in columns:
                 if target is None or one is None:
                     continue
@@ -69,8 +70,11 @@ def _loss_of_container(stock: Callable) -> Callable:
                 weight = losses_utils.apply_mask(output, weight, losses_utils.get_mask(output))
                 value = one(target, output, sample_weight=weight)
                 mean, part = _mean_and_part(value, batch, is_sum=one.reduction == reductions.SUM)
+                # Keras counts the rows of the first target. In transformers this is the model's loss, of shape (1,).
+                if rows is None:
+                    rows = batch.share() if target.shape.rank and target.shape[0] == 1 else batch.rows
                 if metric is not None:
-                    metric.update_state(mean, sample_weight=batch.rows)
+                    metric.update_state(mean, sample_weight=rows)
                 means.append(mean if factor is None else mean * factor)
                 parts.append(part if factor is None else part * factor)
             compiled = bool(parts)
@@ -84,7 +88,7 @@ def _loss_of_container(stock: Callable) -> Callable:
                 return None
             total = tf.add_n(losses_utils.cast_losses_to_common_dtype(means))
             # As on one device, a batch has the weight of its rows only if there is a compiled loss.
-            self._total_loss_mean.update_state(total, sample_weight=batch.rows if compiled else None)
+            self._total_loss_mean.update_state(total, sample_weight=rows if compiled else None)
             if batch.is_replica_mean:
                 return total
             batch.parts.append(tf.add_n(losses_utils.cast_losses_to_common_dtype(parts)))
@@ -116,6 +120,9 @@ def _apply_valid_mask(stock: Callable) -> Callable:
         weights = stock(losses, sw, mask, reduction)
         if mask is None or batch is None or reduction not in ("auto", "sum_over_batch_size"):
             return weights
+        # The mask of a function's own mean cancels out.
+        if is_mean_over_rows(losses, batch):
+            return weights
         # The loss is weighted by the replica's share of the rows. The correct weight is the replica's share of the
         # unmasked entries, so that the weights are multiplied by the quotient of the two shares.
         valid = tf.reduce_sum(tf.cast(mask, tf.float32))
@@ -143,7 +150,7 @@ def _call_of_loss(stock: Callable, reductions: Any) -> Callable:
         batch = current_batch()
         if batch is None or self.reduction == reductions.NONE or not batch.is_replica_mean:
             return value
-        if self.reduction == reductions.SUM:
+        if self.reduction == reductions.SUM and not batch.is_mean_by_weights(sample_weight):
             return batch.mean_of_sum(value)
         notice_sums([value], batch)
         batch.means.append(value)

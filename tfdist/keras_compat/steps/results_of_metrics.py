@@ -51,12 +51,16 @@ class MetricResults:
         return changed
 
     def metrics(self) -> list[Any]:
-        """Returns the metrics of the model, with those that it was compiled with."""
+        """Returns the metrics of the model, with those that it and the models in it were compiled with."""
         from keras.src.trainers.compile_utils import CompileMetrics
+        from keras.src.trainers.trainer import Trainer
 
         found: dict[int, Any] = {}
         # A model may say that it has other metrics than those that Keras has found in its attributes.
-        for metric in (*self._model.metrics, *getattr(self._model, "_metrics", ())):
+        of_model = (*self._model.metrics, *getattr(self._model, "_metrics", ()))
+        # Keras leaves out those of a model within the model.
+        inner = [layer for layer in self._model._flatten_layers(include_self=False) if isinstance(layer, Trainer)]
+        for metric in (*of_model, *(one for model in inner for one in model.metrics)):
             # The compiled metrics are listed as one that has no variables of its own.
             for one in metric.metrics if isinstance(metric, CompileMetrics) else (metric,):
                 found[id(one)] = one

@@ -67,6 +67,9 @@ SUMS: dict[str, Callable[..., Any]] = {
     "another sum": lambda summed, p, x, y: summed(y, p, sample_weight=mask(y)) / summed(y, tf.zeros_like(p)),
     "mean of a mask": lambda summed, p, x, y: summed(y, p) / (BATCH * tf.reduce_sum(mask(y)) / rows(y)),
     "mean": lambda summed, p, x, y: summed(y, p) / (BATCH * tf.reduce_mean(mask(y))),
+    "mean of classes": lambda summed, p, x, y: (
+        summed(y, p) / (BATCH * tf.reduce_sum(tf.reduce_mean(tf.nn.softmax(p), axis=[0, 1])))
+    ),
     "weights of mean 1": lambda summed, p, x, y: (
         summed(y, p, sample_weight=mask(y) / tf.reduce_sum(mask(y)) * rows(y)) / BATCH
     ),

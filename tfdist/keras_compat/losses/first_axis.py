@@ -10,6 +10,7 @@ from tfdist.keras_compat.reached import captured, reached
 
 # Operations whose result is the same for all rows, whatever the batch.
 _KNOWN = ("Const", "ReadVariableOp", "VarHandleOp")
+_REDUCTIONS = ("Sum", "Mean", "Prod", "Max", "Min", "All", "Any", "EuclideanNorm")
 # Operations that compute a result in functions, from all of their operands.
 _CALLS = ("If", "StatelessIf", "While", "StatelessWhile", "Case", "PartitionedCall", "StatefulPartitionedCall")
 
@@ -18,7 +19,8 @@ def is_of_rows(value: tf.Tensor) -> bool:
     """Returns whether the first axis of a tensor is that of the rows of a batch, whatever its length.
 
     It is not if the tensor is computed from variables and constants alone, such as a weight, if values were stacked
-    along the axis, such as the outputs of several heads, or if the axis was another one before a transposition.
+    along the axis, such as the outputs of several heads, if the axis was another one before a transposition, or if the
+    rows were reduced, as in a mean for each feature.
 
     Args:
         value: tensor of rank 1 or more of a graph.
@@ -55,6 +57,10 @@ def _is_other_axis(tensor: tf.Tensor) -> bool:
     if not hasattr(tensor, "graph"):
         return False
     operation = tensor.op
+    if operation.type in _REDUCTIONS:
+        axes, operand = tf.get_static_value(operation.inputs[1]), operation.inputs[0]
+        is_first = axes is None or not operand.shape.rank or 0 in axes.ravel() % operand.shape.rank
+        return is_first and bool(operand.shape.rank) and is_of_rows(operand)
     if operation.type == "Transpose":
         order = tf.get_static_value(operation.inputs[1])
         return order is not None and int(order[0]) != 0

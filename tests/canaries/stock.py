@@ -262,6 +262,28 @@ outcome(lambda: strategy.gather(strategy.run(lambda: tf.ones([1], "bool")), axis
         launch=("--workers", "2"),
     ),
     Canary(
+        mends=("gathers_crash_without_entries",),
+        shows="to gather no entries ends the process",
+        program="""
+import signal, subprocess, sys
+CRASHING = '''
+import threading
+import tensorflow as tf
+from tensorflow.python.ops import collective_ops
+one = tf.config.LogicalDeviceConfiguration()
+tf.config.set_logical_device_configuration(tf.config.list_physical_devices("CPU")[0], [one, one])
+tf.config.list_logical_devices()
+def gather(device):
+    with tf.device(device):
+        collective_ops.all_gather_v2(tf.zeros([0, 2]), 2, 1, 1)
+for device in ("CPU:0", "CPU:1"):
+    threading.Thread(target=gather, args=[device]).start()
+'''
+outcome(lambda: signal.Signals(-subprocess.run([sys.executable, "-c", CRASHING]).returncode).name)
+""",
+        outcome="OUTCOME SIGSEGV",
+    ),
+    Canary(
         mends=("scalars_counted_by_replicas",),
         shows="the mean of a batch has the same weight on each replica, whatever its rows",
         program=metric_programs.MEAN_OF_MEANS,

@@ -1,4 +1,4 @@
-"""Several workers gather and predict values of every type; the values are those of one device."""
+"""Several workers gather and predict values of every type, or nothing; the values are those of one device."""
 
 from __future__ import annotations
 
@@ -40,6 +40,8 @@ def values(rows):
         "text": tf.strings.as_string(number * number * number)[:, None] + ["", chr(0) + "y", "\\u00fc\\xff"],
         "no text": tf.fill([rows], ""),
         "no rows": tf.fill([0, 2], ""),
+        "no numbers": tf.zeros([0, 3]),
+        "no entries": tf.zeros([rows, 0], tf.int64),
         "int64": -number,
         "float64": tf.cast(number, tf.float64) / 3,
     }
@@ -106,3 +108,35 @@ def test_values_of_every_type_are_gathered_and_predicted(devices: int, tmp_path:
         assert found == expected
         assert in_step == expected
         assert predicted == one_device
+
+
+WITHOUT_IDS = """
+import tfdist
+
+strategy = tfdist.create_strategy("multi_worker_mirrored")
+import tensorflow as tf
+
+with strategy.scope():
+    table = tf.Variable(tf.ones([4, 2]))
+
+
+@tf.function
+def step():
+    def of_replica():
+        with tf.GradientTape() as tape:
+            total = tf.reduce_sum(tf.gather(table, tf.zeros([0], tf.int64)))
+        gradient = tape.gradient(total, table)
+        return tf.convert_to_tensor(tf.distribute.get_replica_context().all_reduce("sum", gradient))
+
+    return strategy.run(of_replica)
+
+
+print("RESULT", step().numpy().tolist())
+"""
+
+
+def test_a_gradient_of_an_embedding_without_ids_is_0(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(WITHOUT_IDS)
+    ended = launch("--workers", "2", "--", "program.py", cwd=tmp_path, deadline_seconds=120)
+    assert ended.code == 0
+    assert ended.text.count(f"RESULT {[[0.0, 0.0]] * 4}") == 2

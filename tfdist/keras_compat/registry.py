@@ -25,6 +25,7 @@ from tfdist.keras_compat.data import (
 )
 from tfdist.keras_compat.devices import (
     collectives_shared_by_strategies,
+    gathers_crash_without_entries,
     gathers_refuse_types,
     one_cpu_for_each_worker,
 )
@@ -91,6 +92,8 @@ _Strategy = TypeVar("_Strategy", bound=tf.distribute.Strategy)
 MENDS: tuple[Mend, ...] = (
     one_cpu_for_each_worker.MEND,
     collectives_shared_by_strategies.MEND,
+    # Before gathers_refuse_types, which calls it for numbers.
+    gathers_crash_without_entries.MEND,
     gathers_refuse_types.MEND,
     device_iterators_end_late.MEND,
     data_awaited_without_deadline.MEND,

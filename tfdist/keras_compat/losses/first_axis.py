@@ -13,6 +13,8 @@ _KNOWN = ("Const", "ReadVariableOp", "VarHandleOp")
 _REDUCTIONS = ("Sum", "Mean", "Prod", "Max", "Min", "All", "Any", "EuclideanNorm")
 # Operations that compute a result in functions, from all of their operands.
 _CALLS = ("If", "StatelessIf", "While", "StatelessWhile", "Case", "PartitionedCall", "StatefulPartitionedCall")
+# Operations that compute an entry from the same entry of each operand.
+_ON_ENTRIES = ("Identity", "StopGradient", "Cast", "AddV2", "Add", "AddN", "Sub", "Mul", "RealDiv", "SelectV2")
 
 
 def is_of_rows(value: tf.Tensor) -> bool:
@@ -29,6 +31,23 @@ def is_of_rows(value: tf.Tensor) -> bool:
     return any(not _is_other_axis(one) and depends_on_batch(one) for one in leaves)
 
 
+def is_of_weights(value: tf.Tensor) -> bool:
+    """Returns whether a tensor is computed from variables, so that its first axis is not that of rows.
+
+    It is if nothing of the batch takes part. It is also if each entry is computed from that of a variable of the same
+    shape, such as a weight with noise, or after a step along its gradient: a program for one device adds no variable
+    of as many rows as a replica has to the rows of its batch.
+
+    Args:
+        value: tensor of rank 1 or more of a graph.
+    """
+    is_long = value.shape[0] not in (None, 1)
+    if is_long and any(_is_read(one) and one.shape == value.shape for one in reached(value, _on_entries)):
+        return True
+    reads = any(_is_read(one) or _is_gathered(one) for one in reached(value, _origins))
+    return reads and not depends_on_batch(value)
+
+
 def depends_on_batch(value: tf.Tensor, is_known: Callable[[tf.Tensor], bool] = lambda tensor: False) -> bool:
     """Returns whether a tensor is computed from more than variables and constants.
 
@@ -41,6 +60,18 @@ def depends_on_batch(value: tf.Tensor, is_known: Callable[[tf.Tensor], bool] = l
         return () if is_known(tensor) else _origins(tensor)
 
     return any(_is_source(one) and not is_known(one) for one in reached(value, origins))
+
+
+def _on_entries(tensor: tf.Tensor) -> Iterable[tf.Tensor]:
+    return tensor.op.inputs if tensor.op.type in _ON_ENTRIES else ()
+
+
+def _is_read(tensor: tf.Tensor) -> bool:
+    return hasattr(tensor, "graph") and tensor.op.type == "ReadVariableOp"
+
+
+def _is_gathered(tensor: tf.Tensor) -> bool:
+    return hasattr(tensor, "graph") and tensor.op.type.startswith("ResourceGather")
 
 
 def _with_first_axis(tensor: tf.Tensor) -> list[tf.Tensor]:
@@ -75,7 +106,7 @@ def _origins(tensor: tf.Tensor) -> Iterable[tf.Tensor]:
         outer = captured(tensor)
         return () if outer is None else (outer,)
     # A row of a table, which is a variable, depends on the batch only by its number.
-    return operation.inputs[1:] if operation.type.startswith("ResourceGather") else operation.inputs
+    return operation.inputs[1:] if _is_gathered(tensor) else operation.inputs
 
 
 def _is_source(tensor: tf.Tensor) -> bool:

@@ -100,6 +100,101 @@ def test_a_mean_over_rows_is_that_of_all_rows_on_every_replica(strategy: Any, na
         np.testing.assert_allclose(state, ROWS[:rows].mean(axis=0), rtol=0, atol=1e-12)
 
 
+def count(x: Any) -> Any:
+    return tf.cast(tf.shape(x)[0], x.dtype)
+
+
+def error(x: Any) -> Any:
+    """Returns a mean over rows that is computed by a Loss."""
+    before = keras.backend.floatx()
+    keras.backend.set_floatx("float64")
+    try:
+        return keras.losses.MeanSquaredError()(x, tf.zeros_like(x))
+    finally:
+        keras.backend.set_floatx(before)
+
+
+# Ways to put means together, and what they give of all rows.
+JOINED = {
+    "stacked": (lambda x: tf.stack([tf.reduce_mean(x), tf.reduce_mean(x**2)]), lambda x: [x.mean(), (x**2).mean()]),
+    "with what is known": (
+        lambda x: 0.5 * tf.stack([tf.reduce_mean(x), 3.0]) + 1.0,
+        lambda x: [0.5 * x.mean() + 1.0, 2.5],
+    ),
+    "concatenated": (
+        lambda x: tf.concat([tf.reduce_mean(x, 0), tf.reduce_sum(x[:, :1], 0) / count(x)], 0),
+        lambda x: [*x.mean(axis=0), x[:, 0].mean()],
+    ),
+    "sliced": (lambda x: tf.reduce_mean(x, 0)[1:], lambda x: x.mean(axis=0)[1:]),
+    "one entry": (lambda x: [tf.reduce_mean(x, 0)[1]], lambda x: [x.mean(axis=0)[1]]),
+    "of a stack": (lambda x: [tf.reduce_mean(tf.stack([tf.reduce_mean(x), 2.0]))], lambda x: [x.mean() / 2.0 + 1.0]),
+    "of a loss": (lambda x: [error(x)], lambda x: [(x**2).mean()]),
+    "products of a row's entries": (
+        lambda x: tf.matmul(x, x, transpose_a=True) / count(x),
+        lambda x: x.T @ x / len(x),
+    ),
+}
+JOINED_CASES = [
+    pytest.param(name, rows, marks=() if rows == 7 or name == "stacked" else pytest.mark.full)
+    for name in JOINED
+    for rows in (7, 1)
+]
+
+
+@pytest.mark.parametrize(("name", "rows"), JOINED_CASES)
+def test_means_may_be_put_together(strategy: Any, name: str, rows: int) -> None:
+    change, expected = JOINED[name][0], np.asarray(JOINED[name][1](ROWS[:rows]))
+    for state in states(strategy, lambda state, x: state.assign(change(x)), shape=expected.shape, rows=rows):
+        np.testing.assert_allclose(state, expected, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", JOINED)
+def test_means_may_be_put_together_if_the_number_of_rows_is_known(strategy: Any, name: str) -> None:
+    change, expected = JOINED[name][0], np.asarray(JOINED[name][1](ROWS[:8]))
+    found = states(strategy, lambda state, x: state.assign(change(tf.ensure_shape(x, (4, 3)))), shape=expected.shape)
+    for state in found:
+        np.testing.assert_allclose(state, expected, rtol=0, atol=1e-10)
+
+
+# What has an entry for a row, or is no linear function of means.
+OWN = {
+    "stacked with a value of a row": (
+        lambda x: tf.stack([tf.reduce_mean(x), x[0, 0]]),
+        lambda x: [x.mean(), x[0, 0]],
+    ),
+    "stacked with a maximum": (
+        lambda x: tf.stack([tf.reduce_mean(x), tf.reduce_max(x)]),
+        lambda x: [x.mean(), x.max()],
+    ),
+    "stacked with a clipped mean": (
+        lambda x: tf.stack([tf.reduce_mean(x), tf.minimum(tf.reduce_mean(x), -3.0)]),
+        lambda x: [x.mean(), min(x.mean(), -3.0)],
+    ),
+    "stacked with a product of means": (
+        lambda x: tf.stack([tf.reduce_mean(x), tf.reduce_mean(x) * tf.reduce_mean(x**2)]),
+        lambda x: [x.mean(), x.mean() * (x**2).mean()],
+    ),
+    "concatenated with rows": (
+        lambda x: tf.concat([x, tf.reduce_mean(x, 0, keepdims=True)], 0),
+        lambda x: [*x, x.mean(axis=0)],
+    ),
+    "rows that are sliced": (lambda x: x[:2], lambda x: x[:2]),
+    "a mean over other entries that is sliced": (lambda x: tf.reduce_mean(x, 1)[:2], lambda x: x.mean(axis=1)[:2]),
+    "the largest of the means": (
+        lambda x: [tf.reduce_max(tf.stack([tf.reduce_mean(x), 0.0]))],
+        lambda x: [max(x.mean(), 0.0)],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_what_is_put_together_of_other_values_stays_as_it_is(strategy: Any, name: str) -> None:
+    change, of_part = OWN[name]
+    expected = [np.asarray(of_part(part)) for part in (FIRST, SECOND)]
+    found = states(strategy, lambda state, x: state.assign(change(x)), shape=expected[0].shape)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
+
+
 def test_state_of_rows_and_what_is_no_mean_stay_as_they_are(strategy: Any) -> None:
     kept = states(strategy, lambda state, x: state.assign(x), shape=(4, 3))
     np.testing.assert_array_equal(kept, [FIRST, SECOND])

@@ -133,7 +133,7 @@ def counts_rows(value: tf.Tensor, rows: int | None, *, by_length: bool = True) -
                 return bool(operand.shape.rank) and is_of_rows(operand)
             return bool(operand.shape.rank) and operand.shape[0] in (None, rows)
         # tf.shape of a tensor with a known shape is a constant. A number in the program is one without an operation.
-        if _place(one) == 0 and _source(operation).op.type == "Const":
+        if (_place(one) == 0 or _is_product(operation)) and _source(operation).op.type == "Const":
             return not by_length or int(tf.get_static_value(_source(operation))[0]) == rows
     return False
 
@@ -149,6 +149,12 @@ def _place(number: tf.Tensor) -> int | None:
     first = tf.get_static_value(operation.inputs[1]) if operation.type == "StridedSlice" else None
     # The shape of a tensor of unknown rank has an unknown length.
     return None if first is None else int(first[0]) % (source.shape[0] or sys.maxsize)
+
+
+def _is_product(operation: tf.Operation) -> bool:
+    """Returns whether an operation multiplies the numbers of a shape, as a Loss of Keras 3 does."""
+    source = _source(operation)
+    return operation.type == "Prod" and source.shape.rank == 1 and source.dtype.is_integer and bool(source.shape[0])
 
 
 def _source(operation: tf.Operation) -> tf.Tensor:

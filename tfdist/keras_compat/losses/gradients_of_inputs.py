@@ -2,8 +2,8 @@
 
 A replica's mean has fewer rows than that of the global batch, so that its gradient with respect to each row is larger:
 on two replicas twice as large. It is multiplied by the replica's share of the rows. A sum over rows, and one value for
-each row as in a penalty on gradients, have the gradient of one device by themselves. A tensor that is computed from weights has no rows, however long it is: its
-gradient is weighted by the optimizer, as that of the weight.
+each row as in a penalty on gradients, have the gradient of one device by themselves. A tensor that is computed from
+weights has no rows, however long it is: its gradient is weighted by the optimizer, as that of the weight.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Finds means over the rows of a replica in the graph of a step.
 
-A mean over all rows is the average of the replicas' means, weighted by their rows. So is a linear function of means.
+A mean over all rows is the average of the replicas' means, weighted by their rows. So is a linear function of means,
+also if means are stacked, concatenated or sliced.
 """
 
 from __future__ import annotations
@@ -22,6 +23,12 @@ _SHAPED = ("Squeeze", "Reshape", "ExpandDims")
 # A standard deviation, as of BatchNormalization; a value where a condition holds; and what changes no value.
 _NEARLY = ("Sqrt", "SelectV2", "StopGradient", "PreventGradient", "EnsureShape")
 _KNOWN = ("Const", "ReadVariableOp")
+# Operations whose entries are those of their first operand, or sums of them; and those that put operands together.
+_TAKEN = ("Squeeze", "Reshape", "ExpandDims", "Transpose", "StridedSlice", "Slice", "GatherV2", "Unpack", "Sum", "Mean")
+_UNCHANGED = ("Identity", "Cast", "Neg", "StopGradient", "PreventGradient", "EnsureShape")
+_ADDED = ("AddV2", "Add", "AddN", "Sub")
+_JOINED = ("Pack", "ConcatV2")
+_PRODUCTS = ("Mul", "MulNoNan")
 _DIVISIONS = ("RealDiv", "DivNoNan")
 
 
@@ -72,7 +79,10 @@ def is_made_of_means(value: Any, batch: GlobalBatch) -> bool:
     found = list(reached(value, terms))
     others = [one for one in found if not finder.is_mean(one)]
     leaves = [one for one in others if not terms(one)]
-    return len(others) < len(found) and not any(_has_entries_of_rows(one, value, finder) for one in leaves)
+    has_mean = len(others) < len(found)
+    if has_mean and not any(_has_entries_of_rows(one, value, finder) for one in leaves):
+        return True
+    return _is_linear_in_means(value, finder)
 
 
 def has_rows(value: Any, batch: GlobalBatch) -> bool:
@@ -93,8 +103,44 @@ def _has_entries_of_rows(term: tf.Tensor, value: tf.Tensor, finder: SumsAndMeans
     return is_whole and term.dtype.is_floating and hasattr(term, "graph") and depends_on_batch(term, finder.is_mean)
 
 
+def _is_linear_in_means(value: tf.Tensor, finder: SumsAndMeans) -> bool:
+    """Returns whether each entry of a tensor is a linear function of means over rows, with known factors.
+
+    Means may be stacked, concatenated and sliced: there is nothing else of the batch that could have an entry for each
+    row.
+    """
+    means, known = {id(mean) for mean in finder.batch.means}, dict[int, bool]()
+
+    def is_mean(tensor: tf.Tensor) -> bool:
+        return id(tensor) in means or finder.is_mean(tensor)
+
+    def varies(tensor: tf.Tensor) -> bool:
+        if id(tensor) not in known:
+            known[id(tensor)] = depends_on_batch(tensor)
+        return known[id(tensor)]
+
+    def terms(tensor: tf.Tensor) -> Iterable[tf.Tensor]:
+        kind, operands = tensor.op.type, list(tensor.op.inputs)
+        if is_mean(tensor) or not varies(tensor) or not tensor.dtype.is_floating:
+            return ()
+        if kind in _ADDED:
+            return operands
+        if kind in _JOINED:
+            return [one for one in operands if one.dtype == tensor.dtype]
+        varying = [place for place, one in enumerate(operands) if varies(one)]
+        is_scaled = len(varying) == 1 and kind in _PRODUCTS
+        is_taken = varying == [0] and kind in (*_TAKEN, *_UNCHANGED, *_DIVISIONS)
+        return [operands[varying[0]]] if is_scaled or is_taken else ()
+
+    leaves = [one for one in reached(value, terms) if not hasattr(one, "graph") or not terms(one)]
+    varying = [one for one in leaves if is_mean(one) or varies(one)]
+    return bool(varying) and all(is_mean(one) for one in varying)
+
+
 def _terms(tensor: tf.Tensor) -> Iterable[tf.Tensor]:
-    if tensor.op.type in _SHAPED:
+    # Keras 2 adds up the only entry of a scalar.
+    is_scalar = tensor.op.type == "Sum" and tensor.op.inputs[0].shape.rank == 0
+    if is_scalar or tensor.op.type in _SHAPED:
         return tensor.op.inputs[:1]
     return tensor.op.inputs if tensor.op.type in _LINEAR else ()
 
@@ -146,7 +192,7 @@ class SumsAndMeans:
             return False
         if value.op.type == "Mean":
             return self._is_over_rows(value.op)
-        if value.op.type in _DIVISIONS and self._counts_rows(value.op.inputs[1]):
+        if value.op.type in _DIVISIONS and (self._counts_rows(value.op.inputs[1]) or _is_loss_of_keras2(value.op)):
             return any(self.is_sum(one) for one in reached(value.op.inputs[0], _terms))
         return False
 
@@ -156,6 +202,9 @@ class SumsAndMeans:
             return False
         if value.op.type == "L2Loss":
             return self._has_rows(value.op.inputs[0])
+        if value.op.type == "MatMul" and self.by_origin:
+            # The products of the entries of each row, as for a covariance.
+            return value.op.get_attr("transpose_a") and all(self._has_rows(one) for one in value.op.inputs)
         return value.op.type == "Sum" and self._is_over_rows(value.op)
 
     def _is_over_rows(self, operation: tf.Operation) -> bool:
@@ -177,3 +226,17 @@ class SumsAndMeans:
 
 def _is_known(value: tf.Tensor) -> bool:
     return hasattr(value, "graph") and value.op.type in _KNOWN
+
+
+def _is_loss_of_keras2(division: tf.Operation) -> bool:
+    """Returns whether a division is that of a Loss of Keras 2, which adds up twice before it divides by the entries.
+
+    If the number of entries is known, it is a constant as any other.
+    """
+    total = division.inputs[0]
+    if not hasattr(total, "graph") or total.op.type != "Sum" or total.op.inputs[0].op.type != "Sum":
+        return False
+    # A scalar that the program itself has added up has one entry.
+    values, is_scalar = total.op.inputs[0].op.inputs[0], total.op.inputs[0].shape.rank == 0
+    entries = values.shape.num_elements() if is_scalar and values.shape.rank else None
+    return entries is not None and tf.get_static_value(division.inputs[1]) == entries

@@ -2,10 +2,10 @@
 
 A variable without aggregation, the default of `add_weight` and tf.Variable, may be assigned by each replica, and then
 has another value on each of them: evaluation depends on which replica has a row, workers end with different models, and
-the first replica's value is saved. If the assigned value is a linear function of means over rows, all replicas get the
-average of the replicas' values, weighted by rows, at the end of the step: the value of one device. All other state
-stays as it is, such as the state of a recurrent layer, which belongs to rows, or a queue of rows. What is computed
-without a graph, with run_eagerly=True, stays too.
+the first replica's value is saved. If the assigned value is a linear function of means over rows, which may be stacked,
+concatenated and sliced, all replicas get the average of the replicas' values, weighted by rows, at the end of the step:
+the value of one device. All other state stays as it is, such as the state of a recurrent layer, which belongs to rows,
+or a queue of rows. What is computed without a graph, with run_eagerly=True, stays too.
 
 Source: tensorflow/python/distribute/values.py, _on_write_update_replica. No upstream issue is known.
 """
@@ -55,6 +55,9 @@ def average_state(batch: GlobalBatch) -> None:
 def _noting(stock: Callable) -> Callable:
     def update_replica(variable: Any, update: Callable, value: Any, **kwargs: Any) -> Any:
         batch = current_batch()
+        if batch is not None and isinstance(value, (list, tuple)):
+            # Of a list it is not seen what its entries are computed from.
+            value = tf.convert_to_tensor(value, variable.dtype)
         if (
             batch is not None
             and variable.aggregation == tf.VariableAggregation.NONE

@@ -72,6 +72,18 @@ class Balanced(keras.layers.Layer):
         return shares
 
 
+class Stacked(keras.layers.Layer):
+    """Adds a loss with as many entries as a replica has rows, each of which is a mean over the rows."""
+
+    def build(self, shape: Any) -> None:
+        self.kernel = self.add_weight(shape=(3, 2), initializer="ones", name="kernel")
+
+    def call(self, inputs: Any) -> Any:
+        outputs = tf.matmul(inputs, self.kernel)
+        self.add_loss(tf.stack([tf.reduce_mean(tf.tanh(outputs) ** (number + 1)) for number in range(4)]))
+        return outputs
+
+
 COUNTS = {
     "first": lambda shape: shape[0],
     "from the end": lambda shape: shape[-2],
@@ -142,6 +154,10 @@ def test_a_mean_over_as_many_heads_as_a_replica_has_rows_belongs_to_rows(strateg
 @pytest.mark.parametrize("rows_alone", [False, True])
 def test_a_loss_for_each_row_is_one_if_it_is_chosen_or_stacked(strategy: Any, rows_alone: bool) -> None:
     assert_equals_one_device(strategy, lambda: of(lambda: Chosen(rows_alone=rows_alone)), fit_static)
+
+
+def test_a_list_of_as_many_means_as_a_replica_has_rows_does_not_belong_to_rows(strategy: Any) -> None:
+    assert_equals_one_device(strategy, lambda: of(Stacked), fit_static)
 
 
 def test_a_loss_is_looked_at_in_a_time_that_grows_with_its_length_only(strategy: Any) -> None:

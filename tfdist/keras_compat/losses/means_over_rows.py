@@ -48,6 +48,8 @@ def is_mean_over_rows(value: Any, batch: GlobalBatch) -> bool:
 def are_means_over_rows(values: Any, batch: GlobalBatch) -> bool:
     """Returns whether each entry of a vector or matrix is a mean over the rows of a replica, such as one for a feature.
 
+    So is each entry of a list of such means, and of a linear function of it.
+
     Args:
         values: tensor of this replica, of rank 1 or more. A first axis of unknown length is that of the rows.
         batch: the global batch of the step.
@@ -55,7 +57,8 @@ def are_means_over_rows(values: Any, batch: GlobalBatch) -> bool:
     if not tf.is_tensor(values) or not values.shape.rank or values.shape[0] is None:
         return False
     # What is not sure to be a mean over rows is taken as a value for each row.
-    return SumsAndMeans(batch, by_origin=True).are_means(values)
+    finder = SumsAndMeans(batch, by_origin=True)
+    return finder.are_means(values) or _is_linear_in_means(values, finder)
 
 
 def is_made_of_means(value: Any, batch: GlobalBatch) -> bool:

@@ -2,7 +2,7 @@
 
 A scalar that a replica computes is the mean over its rows. With the mend it counts with the replica's share of the
 rows, so that a Mean of the losses of batches is the Mean of a single device. A list of one scalar counts as the scalar,
-and a vector of means over the rows, such as one for each feature, as so many scalars.
+and a vector of means over the rows, such as one for each feature, and a list of several means, as so many scalars.
 A loss that the program divides for all replicas is counted as a part, so that its sum over replicas is reported. Values
 with an axis count once for each row, and a scalar with a tensor as its weight has that weight, as on a single device.
 Keras 3's mean of losses gives a batch the weight of the rows of its inputs. Targets may have other numbers of rows, by

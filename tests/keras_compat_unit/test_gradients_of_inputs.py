@@ -156,3 +156,60 @@ CASES = [
 def test_rows_are_moved_as_on_one_device(name: str, is_static: bool) -> None:
     source, given = SOURCES[name]
     assert_equals_one_device(Moved, is_static=is_static, source=source, given=given, loss_of=tf.reduce_mean)
+
+
+def moved(x: Any, source: Any, kernel: Any) -> Any:
+    return source
+
+
+def pairs(values: Any) -> Any:
+    """Returns two entries for each row, as of the tokens of a text."""
+    return tf.stack([values, tf.sqrt(values + 1.0)], axis=1)
+
+
+def count(values: Any) -> Any:
+    return tf.cast(tf.shape(values)[0], values.dtype)
+
+
+def or_zero(value: Any) -> Any:
+    return tf.where(tf.math.is_nan(value), tf.zeros_like(value), value)
+
+
+MEANS = {
+    "over all tokens": lambda e: tf.reduce_mean(tf.reshape(pairs(e), [-1])),
+    "of a function of all tokens": lambda e: tf.reduce_mean(tf.square(tf.reshape(pairs(e)[:, :, None], [-1, 1]))),
+    "sum over all tokens, divided": lambda e: tf.reduce_sum(tf.reshape(pairs(e), [-1])) / count(e),
+    "time-major": lambda e: tf.reduce_mean(tf.transpose(pairs(e))),
+    "concatenated": lambda e: tf.reduce_mean(tf.concat([e, 2.0 * e], axis=0)),
+    "stacked": lambda e: tf.reduce_mean(tf.stack([e, 2.0 * e])),
+    "clipped": lambda e: tf.clip_by_value(tf.maximum(tf.reduce_mean(e), 0.0), -1e9, 1e9),
+    "a term that is clipped": lambda e: 0.5 * tf.nn.relu(tf.reduce_mean(e)) + tf.minimum(tf.reduce_mean(e) / 2.0, 1e9),
+    "finite": lambda e: or_zero(tf.reduce_mean(e)),
+    "einsum": lambda e: tf.einsum("b->", e) / count(e),
+    "an entry of means": lambda e: tf.reduce_mean(pairs(e), axis=0)[1],
+    "a Loss": lambda e: keras.losses.MeanSquaredError()(tf.zeros_like(e)[:, None], e[:, None]),
+}
+OTHERS = {
+    "for each row": lambda e: e,
+    "a clipped value for each row": lambda e: tf.maximum(e, 0.1),
+    "sum over all tokens": lambda e: tf.reduce_sum(tf.reshape(pairs(e), [-1])),
+    "einsum": lambda e: tf.einsum("bt->", pairs(e)),
+    "clipped sum": lambda e: tf.maximum(tf.reduce_sum(e), 0.0),
+    "finite sum": lambda e: or_zero(tf.reduce_sum(e)),
+    "mean of sums": lambda e: tf.reduce_mean(tf.reduce_sum(pairs(e), axis=0)),
+    "mean of sums in another shape": lambda e: tf.reduce_mean(tf.reshape(tf.reduce_sum(pairs(e), axis=0), [1, 2])),
+    "mean of stacked sums": lambda e: tf.reduce_mean(tf.stack([tf.reduce_sum(e), tf.reduce_sum(2.0 * e)])),
+    "mean of concatenated sums": lambda e: tf.reduce_mean(tf.concat([tf.reduce_sum(pairs(e), 0)] * 3, axis=0)),
+    "sum divided by a clipped mean": lambda e: tf.reduce_sum(e) / tf.maximum(tf.reduce_mean(0.0 * e + 1.0), 0.5),
+}
+LOSSES = {**{f"mean: {name}": loss for name, loss in MEANS.items()}, **{f"sum: {k}": v for k, v in OTHERS.items()}}
+LOSS_CASES = [
+    pytest.param(name, static, marks=() if static else pytest.mark.full) for name in LOSSES for static in (True, False)
+]
+
+
+@pytest.mark.usefixtures("four_cpus", "no_surroundings")
+@pytest.mark.parametrize(("name", "is_static"), LOSS_CASES)
+def test_a_loss_is_taken_as_a_mean_over_rows_if_it_is_one(name: str, is_static: bool) -> None:
+    source = SOURCES["inputs"][0]
+    assert_equals_one_device(Moved, is_static=is_static, source=source, given=moved, loss_of=LOSSES[name])

@@ -15,6 +15,7 @@ import tensorflow as tf
 from tfdist.keras_compat.losses.divided_sums import counts_rows
 from tfdist.keras_compat.losses.first_axis import depends_on_batch, is_of_rows
 from tfdist.keras_compat.losses.global_batch import GlobalBatch
+from tfdist.keras_compat.losses.rows_in_another_shape import holds_rows, is_longer_by_rows
 from tfdist.keras_compat.reached import reached
 
 # Operations through which a mean stays one, up to a factor, or has another shape.
@@ -29,11 +30,15 @@ _UNCHANGED = ("Identity", "Cast", "Neg", "StopGradient", "PreventGradient", "Ens
 _ADDED = ("AddV2", "Add", "AddN", "Sub")
 _JOINED = ("Pack", "ConcatV2")
 _PRODUCTS = ("Mul", "MulNoNan")
+# Operations with known limits: within these a value stays as it is.
+_CLIPPED = ("Maximum", "Minimum", "ClipByValue", "Relu")
 _DIVISIONS = ("RealDiv", "DivNoNan")
 
 
 def is_mean_over_rows(value: Any, batch: GlobalBatch) -> bool:
     """Returns whether a scalar is a mean over the rows of a replica, or a linear function of such means and others.
+
+    So is a mean that is clipped, or that is replaced where it is not finite.
 
     Args:
         value: tensor of this replica.
@@ -41,8 +46,10 @@ def is_mean_over_rows(value: Any, batch: GlobalBatch) -> bool:
     """
     if not tf.is_tensor(value) or value.shape.rank != 0:
         return False
-    means, finder = {id(mean) for mean in batch.means}, SumsAndMeans(batch)
-    return any(id(one) in means or finder.is_mean(one) for one in reached(value, _terms))
+    means, finder = {id(mean) for mean in batch.means}, SumsAndMeans(batch, in_shapes=True)
+    if any(id(one) in means or finder.is_mean(one) for one in reached(value, _terms)):
+        return True
+    return hasattr(value, "graph") and _is_linear_in_means(value, finder, clipped=True)
 
 
 def are_means_over_rows(values: Any, batch: GlobalBatch) -> bool:
@@ -106,11 +113,16 @@ def _has_entries_of_rows(term: tf.Tensor, value: tf.Tensor, finder: SumsAndMeans
     return is_whole and term.dtype.is_floating and hasattr(term, "graph") and depends_on_batch(term, finder.is_mean)
 
 
-def _is_linear_in_means(value: tf.Tensor, finder: SumsAndMeans) -> bool:
+def _is_linear_in_means(value: tf.Tensor, finder: SumsAndMeans, *, clipped: bool = False) -> bool:
     """Returns whether each entry of a tensor is a linear function of means over rows, with known factors.
 
     Means may be stacked, concatenated and sliced: there is nothing else of the batch that could have an entry for each
     row.
+
+    Args:
+        value: tensor of a graph.
+        finder: finds means.
+        clipped: whether a mean may be clipped, or replaced by a known value.
     """
     means, known = {id(mean) for mean in finder.batch.means}, dict[int, bool]()
 
@@ -131,7 +143,9 @@ def _is_linear_in_means(value: tf.Tensor, finder: SumsAndMeans) -> bool:
         if kind in _JOINED:
             return [one for one in operands if one.dtype == tensor.dtype]
         varying = [place for place, one in enumerate(operands) if varies(one)]
-        is_scaled = len(varying) == 1 and kind in _PRODUCTS
+        if clipped and kind == "SelectV2":
+            return [operands[place] for place in varying if place > 0]
+        is_scaled = len(varying) == 1 and (kind in _PRODUCTS or (clipped and kind in _CLIPPED))
         is_taken = varying == [0] and kind in (*_TAKEN, *_UNCHANGED, *_DIVISIONS)
         return [operands[varying[0]]] if is_scaled or is_taken else ()
 
@@ -156,11 +170,13 @@ class SumsAndMeans:
         batch: the global batch of the step.
         by_length: whether an axis of rows has as many entries as the replica has rows, if both numbers are known.
         by_origin: whether it has to be sure that an axis is that of the rows.
+        in_shapes: whether the rows may be found in another shape, such as all tokens of the rows along one axis.
     """
 
     batch: GlobalBatch
     by_length: bool = True
     by_origin: bool = False
+    in_shapes: bool = False
     known: dict[int, bool] = dataclasses.field(default_factory=dict)
 
     def is_mean(self, value: tf.Tensor) -> bool:
@@ -208,20 +224,36 @@ class SumsAndMeans:
         if value.op.type == "MatMul" and self.by_origin:
             # The products of the entries of each row, as for a covariance.
             return value.op.get_attr("transpose_a") and all(self._has_rows(one) for one in value.op.inputs)
+        if value.op.type == "Einsum":
+            return self._adds_rows(value.op)
         return value.op.type == "Sum" and self._is_over_rows(value.op)
+
+    def _adds_rows(self, einsum: tf.Operation) -> bool:
+        """Returns whether the axes over which a product is added up include that of the rows."""
+        operands, result = einsum.get_attr("equation").decode().split("->")
+        first = [labels[:1] for labels in operands.split(",")]
+        with_rows = [self._has_rows(one) for one in einsum.inputs]
+        return any(rows and label not in result for label, rows in zip(first, with_rows, strict=True))
 
     def _is_over_rows(self, operation: tf.Operation) -> bool:
         """Returns whether the axes of a mean or a sum include that of the rows."""
         operand, given = operation.inputs
-        if not self._has_rows(operand):
-            return False
         axes = tf.get_static_value(given)
+        if self.in_shapes and operand.shape.rank and axes is not None:
+            is_whole = len(set(axes.ravel() % operand.shape.rank)) == operand.shape.rank
+            if is_whole and holds_rows(operand, self._has_rows):
+                return True
+        if not self._has_rows(operand) and not self._is_longer(operand):
+            return False
         return axes is None or 0 in axes.ravel() % operand.shape.rank
 
     def _has_rows(self, value: tf.Tensor) -> bool:
         if not value.shape.rank or (self.by_length and not has_rows(value, self.batch)):
             return False
         return not self.by_origin or is_of_rows(value)
+
+    def _is_longer(self, value: tf.Tensor) -> bool:
+        return self.in_shapes and bool(value.shape.rank) and is_longer_by_rows(value, self._has_rows)
 
     def _counts_rows(self, number: tf.Tensor) -> bool:
         return counts_rows(number, self.batch.static_rows, by_length=self.by_length)

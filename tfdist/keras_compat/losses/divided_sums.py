@@ -7,7 +7,7 @@ that their step sees, or by the sum of a mask, which gives a mean over the rows 
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -39,11 +39,11 @@ def divided_by_rows(sums: Sequence[Any], rows: int | None, *, totals: Sequence[A
         rows: number of rows of the replica, if it is known while the step is traced.
         totals: tensors that are those of all replicas. To divide by them gives a part of the global value.
     """
-    of_all = {id(one) for one in (*sums, *totals)}
-    return {number for number, one in enumerate(sums) if hasattr(one, "graph") and _is_divided(one, rows, of_all)}
+    powers = {id(one): 0 for one in (*sums, *totals)}
+    return {number for number, one in enumerate(sums) if hasattr(one, "graph") and _is_divided(one, rows, powers)}
 
 
-def _is_divided(value: tf.Tensor, rows: int | None, of_all: Collection[int]) -> bool:
+def _is_divided(value: tf.Tensor, rows: int | None, powers: dict[int, int]) -> bool:
     def uses(tensor: tf.Tensor) -> list[tf.Operation]:
         # A gradient is divided by what other losses are divided by.
         return [operation for operation in tensor.consumers() if _OF_TAPES not in operation.name]
@@ -53,8 +53,8 @@ def _is_divided(value: tf.Tensor, rows: int | None, of_all: Collection[int]) -> 
         return [result for operation in linear for result in operation.outputs]
 
     return any(
-        any(_power(divisor, rows, of_all) > 0 for divisor in _divisors(operation, one))
-        or any(_power(factor, rows, of_all) < 0 for factor in _factors(operation, one))
+        any(_power(divisor, rows, powers) > 0 for divisor in _divisors(operation, one))
+        or any(_power(factor, rows, powers) < 0 for factor in _factors(operation, one))
         for one in reached(value, results)
         for operation in uses(one)
     )
@@ -76,19 +76,32 @@ def are_divided_by_rows(weights: Any, rows: int | None, *, totals: Sequence[Any]
         rows: number of rows of the replica, if it is known while the step is traced.
         totals: tensors that are those of all replicas.
     """
-    return hasattr(weights, "graph") and _power(weights, rows, {id(one) for one in totals}) < 0
+    return hasattr(weights, "graph") and _power(weights, rows, {id(one): 0 for one in totals}) < 0
 
 
-def _power(value: tf.Tensor, rows: int | None, of_all: Collection[int], depth: int = 0) -> int:
-    """Returns the power of the number of rows with which a number grows: 1 for a sum over rows, and 0 for a mean."""
-    if id(value) in of_all or not hasattr(value, "graph") or depth > _DEEPEST:
+def _power(value: tf.Tensor, rows: int | None, known: dict[int, int], depth: int = 0) -> int:
+    """Returns the power of the number of rows with which a number grows: 1 for a sum over rows, and 0 for a mean.
+
+    Args:
+        value: tensor of this replica.
+        rows: number of rows of the replica, if it is known while the step is traced.
+        known: the powers of tensors by their id, to which those that are found are added.
+        depth: how many operations there are between the tensor and the first one.
+    """
+    if id(value) not in known:
+        known[id(value)] = _found_power(value, rows, known, depth)
+    return known[id(value)]
+
+
+def _found_power(value: tf.Tensor, rows: int | None, known: dict[int, int], depth: int) -> int:
+    if not hasattr(value, "graph") or depth > _DEEPEST:
         return 0
     if value.shape.num_elements() == 1 and counts_rows(value, rows):
         return 1
     kind, inputs = value.op.type, value.op.inputs
 
     def powers(tensors: Sequence[tf.Tensor]) -> list[int]:
-        return [_power(one, rows, of_all, depth + 1) for one in tensors]
+        return [_power(one, rows, known, depth + 1) for one in tensors]
 
     if kind == "Sum":
         return int(_is_over_rows(value.op)) + sum(powers(inputs[:1]))

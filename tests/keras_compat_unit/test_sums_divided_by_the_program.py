@@ -118,10 +118,18 @@ def trained(loss_of: Callable[..., Any], data: tf.data.Dataset, strategy: Any) -
     return [*model.get_weights(), np.asarray(history), np.asarray(model.evaluate(data, verbose=0))]
 
 
-@pytest.mark.parametrize("known", [False, True], ids=["rows of any number", "rows of a known number"])
-@pytest.mark.parametrize("loss_of", [*MEANS.values(), *SUMS.values()], ids=[*MEANS, *SUMS])
-def test_a_sum_that_the_step_divides_is_that_of_one_device(loss_of: Callable[..., Any], known: bool) -> None:
-    length = len(X) - len(X) % BATCH if loss_of in SUMS.values() else len(X)
+# What tells these from others does not depend on the rows being known.
+CASES = [
+    pytest.param(name, known, marks=pytest.mark.full if known and name not in ("mask", "another sum") else ())
+    for name in (*MEANS, *SUMS)
+    for known in (False, True)
+]
+
+
+@pytest.mark.parametrize(("name", "known"), CASES)
+def test_a_sum_that_the_step_divides_is_that_of_one_device(name: str, known: bool) -> None:
+    loss_of = {**MEANS, **SUMS}[name]
+    length = len(X) - len(X) % BATCH if name in SUMS else len(X)
     data = tf.data.Dataset.from_tensor_slices((X[:length], Y[:length])).batch(BATCH, drop_remainder=known)
     expected = trained(loss_of, data, None)
     found = trained(loss_of, data, tfdist.create_strategy("mirrored", devices=2))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,22 +11,12 @@ import tensorflow as tf
 
 import tfdist
 
+pytestmark = pytest.mark.usefixtures("float64")
 keras = tf.keras
 # A replica has as many rows as there are features and units.
 ROWS = 8
 RANDOM = np.random.default_rng(3)
 X, Y = RANDOM.normal(size=(4 * ROWS, ROWS)), RANDOM.normal(size=(4 * ROWS, 1))
-
-
-@pytest.fixture(autouse=True)
-def float64() -> Iterator[None]:
-    package = keras.mixed_precision
-    before = keras.backend.floatx(), package.global_policy() if hasattr(package, "global_policy") else None
-    keras.backend.set_floatx("float64")
-    package.set_global_policy("float64")
-    yield
-    keras.backend.set_floatx(before[0])
-    package.set_global_policy(before[1] or before[0])
 
 
 def errors(y: Any, x: Any, kernel: Any, head: Any) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,21 +13,11 @@ import tensorflow as tf
 import tfdist
 from tfdist.keras_compat import keras_in_use
 
+pytestmark = pytest.mark.usefixtures("float64")
 keras = tf.keras
 layers = keras.layers
 BATCH, STEPS, WORDS = 16, 6, 5
 RANDOM = np.random.default_rng(0)
-
-
-@pytest.fixture(autouse=True)
-def float64() -> Iterator[None]:
-    package = keras.mixed_precision
-    before = keras.backend.floatx(), package.global_policy() if hasattr(package, "global_policy") else None
-    keras.backend.set_floatx("float64")
-    package.set_global_policy("float64")
-    yield
-    keras.backend.set_floatx(before[0])
-    package.set_global_policy(before[1] or before[0])
 
 
 def check(program: Callable[[], dict[str, Any]]) -> None:

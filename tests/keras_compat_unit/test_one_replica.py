@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,21 +12,10 @@ import tensorflow as tf
 import tfdist
 from tfdist.keras_compat import keras_in_use
 
+pytestmark = pytest.mark.usefixtures("float64")
 keras = tf.keras
 RANDOM = np.random.default_rng(5)
 X, Y = RANDOM.normal(size=(29, 4)), RANDOM.normal(size=(29, 2))
-
-
-@pytest.fixture(autouse=True)
-def float64() -> Iterator[None]:
-    before = keras.backend.floatx()
-    keras.backend.set_floatx("float64")
-    if keras_in_use().is_keras3:
-        keras.mixed_precision.set_dtype_policy("float64")
-    yield
-    keras.backend.set_floatx(before)
-    if keras_in_use().is_keras3:
-        keras.mixed_precision.set_dtype_policy(before)
 
 
 def averaged() -> Any:

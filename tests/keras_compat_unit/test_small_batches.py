@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -19,17 +19,10 @@ X, Y = RANDOM.normal(size=(16, 4)), RANDOM.normal(size=(16, 2))
 SERIES = RANDOM.normal(size=(16, 5, 3))
 SERIES[::3, 2:] = 0
 
-pytestmark = pytest.mark.skipif(not keras_in_use().is_keras3, reason="the mends are those of Keras 3")
-
-
-@pytest.fixture(autouse=True)
-def float64() -> Iterator[None]:
-    before = keras.config.floatx(), keras.mixed_precision.dtype_policy()
-    keras.config.set_floatx("float64")
-    keras.mixed_precision.set_dtype_policy("float64")
-    yield
-    keras.config.set_floatx(before[0])
-    keras.mixed_precision.set_dtype_policy(before[1])
+pytestmark = [
+    pytest.mark.usefixtures("float64"),
+    pytest.mark.skipif(not keras_in_use().is_keras3, reason="the mends are those of Keras 3"),
+]
 
 
 def compiled(*inner: Any, loss: Any = "mse", **options: Any) -> Any:

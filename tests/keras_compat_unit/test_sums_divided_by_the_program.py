@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ import tensorflow as tf
 import tfdist
 from tfdist.collectives import all_reduce
 
+pytestmark = pytest.mark.usefixtures("float64")
 keras = tf.keras
 layers = keras.layers
 BATCH, STEPS, CLASSES = 16, 5, 4
@@ -20,17 +21,6 @@ RANDOM = np.random.default_rng(5)
 # The last batch has one row. Three steps of each row have a class, so that each part of a batch has the same share.
 X, Y = RANDOM.normal(size=(49, STEPS, 3)), np.zeros([49, STEPS], int)
 Y[:, :3] = RANDOM.integers(1, CLASSES, size=(49, 3))
-
-
-@pytest.fixture(autouse=True)
-def float64() -> Iterator[None]:
-    package = keras.mixed_precision
-    before = keras.backend.floatx(), package.global_policy() if hasattr(package, "global_policy") else None
-    keras.backend.set_floatx("float64")
-    package.set_global_policy("float64")
-    yield
-    keras.backend.set_floatx(before[0])
-    package.set_global_policy(before[1] or before[0])
 
 
 def rows(x: Any) -> Any:

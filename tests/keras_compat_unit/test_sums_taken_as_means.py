@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -20,17 +20,7 @@ X, Y = RANDOM.normal(size=(32, 4)), RANDOM.normal(size=(32, 2))
 GLOBAL_BATCH = 16
 LINE = "has a loss that is a sum over rows"
 
-pytestmark = pytest.mark.usefixtures("four_cpus", "no_surroundings")
-
-
-@pytest.fixture(autouse=True)
-def float64() -> Iterator[None]:
-    before = keras.backend.floatx(), keras.mixed_precision.global_policy()
-    keras.backend.set_floatx("float64")
-    keras.mixed_precision.set_global_policy("float64")
-    yield
-    keras.backend.set_floatx(before[0])
-    keras.mixed_precision.set_global_policy(before[1])
+pytestmark = pytest.mark.usefixtures("float64")
 
 
 class Model(keras.Model):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -11,21 +10,11 @@ import tensorflow as tf
 
 import tfdist
 
+pytestmark = pytest.mark.usefixtures("float64")
 keras = tf.keras
 RANDOM = np.random.default_rng(7)
 # The last batch is smaller, so that replicas have different numbers of rows.
 X, Y = RANDOM.normal(size=(21, 4)), RANDOM.normal(size=(21, 2))
-
-
-@pytest.fixture(autouse=True)
-def float64() -> Iterator[None]:
-    package = keras.mixed_precision
-    before = keras.backend.floatx(), package.global_policy() if hasattr(package, "global_policy") else None
-    keras.backend.set_floatx("float64")
-    package.set_global_policy("float64")
-    yield
-    keras.backend.set_floatx(before[0])
-    package.set_global_policy(before[1] or before[0])
 
 
 class Both(keras.Model):

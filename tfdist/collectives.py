@@ -167,7 +167,10 @@ def all_gather(tensor: tf.Tensor) -> tf.Tensor:
         with tf.control_dependencies([rows_of_replicas]):
             return context.all_gather(tf.identity(own), axis=0), gradient
 
-    return gathered(tensor)
+    everyones = gathered(tensor)
+    if batch is not None:
+        batch.totals.append(everyones)
+    return everyones
 
 
 def _is_in_step() -> bool:

@@ -184,6 +184,9 @@ OTHERS = {
     "a clipped value for each row": lambda e: tf.maximum(e, 0.1),
     "sum over all tokens": lambda e: tf.reduce_sum(tf.reshape(pairs(e), [-1])),
     "einsum": lambda e: tf.einsum("bt->", pairs(e)),
+    "sum of a Loss that is not reduced": lambda e: tf.reduce_sum(
+        keras.losses.MeanSquaredError(reduction="none")(tf.zeros_like(e)[:, None], e[:, None])
+    ),
     "clipped sum": lambda e: tf.maximum(tf.reduce_sum(e), 0.0),
     "finite sum": lambda e: or_zero(tf.reduce_sum(e)),
     "mean of sums": lambda e: tf.reduce_mean(tf.reduce_sum(pairs(e), axis=0)),

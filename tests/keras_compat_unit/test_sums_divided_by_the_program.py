@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 import tfdist
-from tfdist.collectives import all_reduce
+from tfdist.collectives import all_gather, all_reduce
 
 pytestmark = pytest.mark.usefixtures("float64")
 keras = tf.keras
@@ -33,6 +33,12 @@ def mask(y: Any) -> Any:
 
 def positives(y: Any) -> Any:
     return tf.maximum(tf.reduce_sum(mask(y)), 1.0)
+
+
+def positions(y: Any) -> Any:
+    """Returns weights of steps, whose sum is 1."""
+    weights = 0.9 ** tf.cast(tf.range(tf.shape(y)[1]), tf.float64)
+    return weights / tf.reduce_sum(weights)
 
 
 # Each function gets the sum of cross-entropies, the predictions and the batch.
@@ -63,6 +69,16 @@ SUMS: dict[str, Callable[..., Any]] = {
     "weights of mean 1": lambda summed, p, x, y: (
         summed(y, p, sample_weight=mask(y) / tf.reduce_sum(mask(y)) * rows(y)) / BATCH
     ),
+    "divided and multiplied": lambda summed, p, x, y: summed(y, p) / tf.reduce_sum(mask(y)) * rows(x) / BATCH,
+    "weights of the mean 1, by entries": lambda summed, p, x, y: (
+        summed(y, p, sample_weight=mask(y) / tf.reduce_sum(mask(y)) * tf.cast(tf.size(y), tf.float64)) / BATCH
+    ),
+    "other axes": lambda summed, p, x, y: (
+        summed(y, p) * (1.0 / tf.cast(tf.reduce_prod(tf.shape(x)[1:]), tf.float64)) / BATCH
+    ),
+    "positions": lambda summed, p, x, y: summed(y, p, sample_weight=mask(y) * positions(y)) / BATCH,
+    "a mask of all replicas": lambda summed, p, x, y: summed(y, p) / tf.reduce_sum(all_gather(mask(y))),
+    "one row": lambda summed, p, x, y: summed(y, p) / (BATCH * tf.reduce_sum(mask(y)[0])),
     "a mean as factor": lambda summed, p, x, y: summed(y, p) * (tf.reduce_sum(mask(y)) / rows(y)) / BATCH,
 }
 
@@ -124,6 +140,32 @@ def test_a_sum_that_the_step_divides_is_that_of_one_device(name: str, known: boo
     expected = trained(loss_of, data, None)
     found = trained(loss_of, data, tfdist.create_strategy("mirrored", devices=2))
     for one, other in zip(expected, found, strict=True):
+        np.testing.assert_allclose(other, one, rtol=1e-10, atol=1e-12)
+
+
+class Logged(Model):
+    """Trains a sum, and returns it divided by a sum over rows."""
+
+    def train_step(self, data: Any) -> dict[str, Any]:
+        x, y = data
+        with tf.GradientTape() as tape:
+            loss = 0.01 * self.summed(y, self(x, training=True))
+        variables = self.trainable_variables
+        self.optimizer.apply_gradients(list(zip(tape.gradient(loss, variables), variables, strict=True)))
+        self.tracker.update_state(loss)
+        return {"loss": self.tracker.result(), "divided": loss / tf.reduce_sum(mask(y))}
+
+
+def test_a_sum_that_is_divided_for_a_log_stays_a_sum() -> None:
+    data = tf.data.Dataset.from_tensor_slices((X, Y)).batch(BATCH)
+    found = []
+    for strategy in (None, tfdist.create_strategy("mirrored", devices=2)):
+        keras.utils.set_random_seed(1)
+        with strategy.scope() if strategy else contextlib.nullcontext():
+            model = Logged(lambda *batch: 0.0)
+            model.compile(optimizer=keras.optimizers.SGD(0.1))
+        found.append([np.asarray(model.fit(data, epochs=2, verbose=0).history["loss"]), *model.get_weights()])
+    for one, other in zip(*found, strict=True):
         np.testing.assert_allclose(other, one, rtol=1e-10, atol=1e-12)
 
 

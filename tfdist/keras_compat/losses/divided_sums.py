@@ -6,13 +6,15 @@ that their step sees, or by the sum of a mask, which gives a mean over the rows 
 
 from __future__ import annotations
 
+import dataclasses
+import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import tensorflow as tf
 
-from tfdist.keras_compat.losses.first_axis import is_of_rows
+from tfdist.keras_compat.losses.first_axis import depends_on_batch, is_of_rows
 from tfdist.keras_compat.reached import reached
 
 # Operations through which a sum stays one, up to a factor.
@@ -29,43 +31,73 @@ _RECIPROCALS = ("Reciprocal", "Inv")
 _OF_TAPES = "gradient_tape/"
 # A program divides by what it computes in a few operations.
 _DEEPEST = 50
+_MOST_USES = 1000
 
 
-def divided_by_rows(sums: Sequence[Any], rows: int | None, *, totals: Sequence[Any] = ()) -> set[int]:
+def divided_by_rows(
+    sums: Sequence[Any], rows: int | None, *, totals: Sequence[Any] = (), targets: Collection[int] = ()
+) -> set[int]:
     """Returns the positions of the sums that are divided by a number of rows, or by a sum over rows, in their graph.
 
     Args:
         sums: losses of a replica. Eager tensors are not found.
         rows: number of rows of the replica, if it is known while the step is traced.
         totals: tensors that are those of all replicas. To divide by them gives a part of the global value.
+        targets: the ids of the tensors that the step has differentiated.
     """
-    powers = {id(one): 0 for one in (*sums, *totals)}
-    return {number for number, one in enumerate(sums) if hasattr(one, "graph") and _is_divided(one, rows, powers)}
+    powers = Powers(rows, frozenset(map(id, (*sums, *totals))))
+    return {
+        number
+        for number, one in enumerate(sums)
+        if hasattr(one, "graph") and (_is_divided(one, rows) or _is_trained_divided(one, powers, targets))
+    }
 
 
-def _is_divided(value: tf.Tensor, rows: int | None, powers: dict[int, int]) -> bool:
-    def uses(tensor: tf.Tensor) -> list[tf.Operation]:
-        # A gradient is divided by what other losses are divided by.
-        return [operation for operation in tensor.consumers() if _OF_TAPES not in operation.name]
+def _uses(tensor: tf.Tensor) -> list[tf.Operation]:
+    # A gradient is divided by what other losses are divided by.
+    return [operation for operation in tensor.consumers() if _OF_TAPES not in operation.name]
 
+
+def _is_divided(value: tf.Tensor, rows: int | None) -> bool:
     def results(tensor: tf.Tensor) -> list[tf.Tensor]:
-        linear = [operation for operation in uses(tensor) if operation.type in _LINEAR]
+        linear = [operation for operation in _uses(tensor) if operation.type in _LINEAR]
         return [result for operation in linear for result in operation.outputs]
 
     return any(
-        any(_power(divisor, rows, powers) > 0 for divisor in _divisors(operation, one))
-        or any(_power(factor, rows, powers) < 0 for factor in _factors(operation, one))
+        operation.type in _DIVISIONS and operation.inputs[0] is one and counts_rows(operation.inputs[1], rows)
         for one in reached(value, results)
-        for operation in uses(one)
+        for operation in _uses(one)
     )
 
 
-def _divisors(operation: tf.Operation, value: tf.Tensor) -> Sequence[tf.Tensor]:
-    return operation.inputs[1:] if operation.type in _DIVISIONS and operation.inputs[0] is value else ()
+def _is_trained_divided(value: tf.Tensor, powers: Powers, targets: Collection[int]) -> bool:
+    """Returns whether a sum is divided by a sum over rows, also by a reciprocal, wherever it is differentiated.
+
+    A step may train a sum, and divide it for a log. If nothing is differentiated, any result that is divided counts.
+    """
+    trained, results, waiting, seen = list[float](), list[float](), [(value, 0.0)], set[tuple[int, float]]()
+    while waiting and len(seen) < _MOST_USES:
+        tensor, power = waiting.pop()
+        if (id(tensor), power) in seen:
+            continue
+        seen.add((id(tensor), power))
+        if id(tensor) in targets:
+            trained.append(power)
+        linear = [operation for operation in _uses(tensor) if operation.type in (*_LINEAR, *_PRODUCTS)]
+        changed = [(operation.outputs[0], power + _change(operation, tensor, powers)) for operation in linear]
+        waiting.extend((result, after) for result, after in changed if not math.isnan(after))
+        if not linear:
+            results.append(power)
+    return all(power < 0 for power in trained) if trained else any(power < 0 for power in results)
 
 
-def _factors(operation: tf.Operation, value: tf.Tensor) -> list[tf.Tensor]:
-    return [one for one in operation.inputs if one is not value] if operation.type in _PRODUCTS else []
+def _change(operation: tf.Operation, value: tf.Tensor, powers: Powers) -> float:
+    """Returns by how much an operation changes the power of the rows with which a value grows; NaN if not known."""
+    if operation.type in _DIVISIONS:
+        return -powers.of(operation.inputs[1]) if operation.inputs[0] is value else math.nan
+    if operation.type in _PRODUCTS:
+        return sum(powers.of(one) for one in operation.inputs if one is not value)
+    return 0.0
 
 
 def are_divided_by_rows(weights: Any, rows: int | None, *, totals: Sequence[Any] = ()) -> bool:
@@ -76,53 +108,68 @@ def are_divided_by_rows(weights: Any, rows: int | None, *, totals: Sequence[Any]
         rows: number of rows of the replica, if it is known while the step is traced.
         totals: tensors that are those of all replicas.
     """
-    return hasattr(weights, "graph") and _power(weights, rows, {id(one): 0 for one in totals}) < 0
+    return hasattr(weights, "graph") and Powers(rows, frozenset(map(id, totals))).of(weights) < 0
 
 
-def _power(value: tf.Tensor, rows: int | None, known: dict[int, int], depth: int = 0) -> int:
-    """Returns the power of the number of rows with which a number grows: 1 for a sum over rows, and 0 for a mean.
+@dataclasses.dataclass(frozen=True)
+class Powers:
+    """Finds with which power of the number of rows a number grows: 1 for a sum over rows, and 0 for a mean.
 
-    Args:
-        value: tensor of this replica.
+    Attributes:
         rows: number of rows of the replica, if it is known while the step is traced.
-        known: the powers of tensors by their id, to which those that are found are added.
-        depth: how many operations there are between the tensor and the first one.
+        of_all: the ids of tensors that are those of all replicas.
+        known: what was found, by the ids of tensors.
     """
-    if id(value) not in known:
-        known[id(value)] = _found_power(value, rows, known, depth)
-    return known[id(value)]
 
+    rows: int | None
+    of_all: frozenset[int]
+    known: dict[int, float] = dataclasses.field(default_factory=dict)
 
-def _found_power(value: tf.Tensor, rows: int | None, known: dict[int, int], depth: int) -> int:
-    if not hasattr(value, "graph") or depth > _DEEPEST:
-        return 0
-    if value.shape.num_elements() == 1 and counts_rows(value, rows):
-        return 1
-    kind, inputs = value.op.type, value.op.inputs
+    def of(self, value: tf.Tensor, depth: int = 0) -> float:
+        """Returns the power of a tensor of this replica; NaN if it is not known."""
+        if id(value) not in self.known:
+            self.known[id(value)] = self._find(value, depth)
+        return self.known[id(value)]
 
-    def powers(tensors: Sequence[tf.Tensor]) -> list[int]:
-        return [_power(one, rows, known, depth + 1) for one in tensors]
+    def _find(self, value: tf.Tensor, depth: int) -> float:
+        if id(value) in self.of_all or not hasattr(value, "graph") or depth > _DEEPEST:
+            return 0.0
+        if value.shape.num_elements() == 1 and counts_rows(value, self.rows):
+            return 1.0
+        kind, inputs = value.op.type, value.op.inputs
+        if kind == "Const":
+            return math.nan if self._may_count(value) else 0.0
+        if kind in _ALIKE:
+            # Beside a sum over rows, others are constants that keep a divisor from being 0.
+            powers = [self.of(one, depth + 1) for one in inputs if one.op.type != "Const"]
+            return math.nan if any(map(math.isnan, powers)) else max(powers, key=abs, default=0.0)
+        if kind not in (*_SAME, *_PRODUCTS, *_DIVISIONS, *_RECIPROCALS, "Sum"):
+            return 0.0
+        powers = [self.of(one, depth + 1) for one in inputs]
+        if kind == "Sum":
+            return powers[0] + self._is_over_rows(value.op)
+        if kind in _SAME:
+            return powers[0]
+        if kind in _PRODUCTS:
+            return sum(powers)
+        return powers[0] - powers[1] if kind in _DIVISIONS else -powers[0]
 
-    if kind == "Sum":
-        return int(_is_over_rows(value.op)) + sum(powers(inputs[:1]))
-    if kind in _SAME:
-        return sum(powers(inputs[:1]))
-    if kind in _ALIKE:
-        # Beside a sum over rows, others are constants that keep a divisor from being 0.
-        return max(powers(inputs), key=abs, default=0)
-    if kind in _PRODUCTS:
-        return sum(powers(inputs))
-    if kind in _DIVISIONS:
-        dividend, divisor = powers(inputs)
-        return dividend - divisor
-    return -sum(powers(inputs)) if kind in _RECIPROCALS else 0
+    def _may_count(self, constant: tf.Tensor) -> bool:
+        """Returns whether a constant may be a number of rows, or of their entries, that Python or a graph knows."""
+        if constant.shape.num_elements() != 1 or not self.rows or self.rows == 1:
+            return False
+        number = float(abs(tf.get_static_value(constant).ravel()[0])) if not constant.dtype.is_bool else 0.0
+        return number > 0 and any(one == round(one) > 0 for one in (number / self.rows, 1 / (number * self.rows)))
 
+    def _is_over_rows(self, operation: tf.Operation) -> bool:
+        """Returns whether the axes of a sum include that of rows of this replica, whose values come from the batch."""
+        operand, axes = operation.inputs[0], tf.get_static_value(operation.inputs[1])
+        is_first = bool(operand.shape.rank) and (axes is None or 0 in axes.ravel() % operand.shape.rank)
+        return is_first and is_of_rows(operand) and depends_on_batch(operand, self._is_no_value)
 
-def _is_over_rows(operation: tf.Operation) -> bool:
-    """Returns whether the axes of a sum include that of the rows."""
-    operand, axes = operation.inputs[0], tf.get_static_value(operation.inputs[1])
-    is_first = bool(operand.shape.rank) and (axes is None or 0 in axes.ravel() % operand.shape.rank)
-    return is_first and is_of_rows(operand)
+    def _is_no_value(self, tensor: tf.Tensor) -> bool:
+        # Ranges and windows depend on the batch by a shape alone, whose first number need not be that of the rows.
+        return id(tensor) in self.of_all or (hasattr(tensor, "graph") and tensor.op.type in ("Shape", "Size"))
 
 
 def counts_rows(value: tf.Tensor, rows: int | None, *, by_length: bool = True) -> bool:
@@ -135,7 +182,7 @@ def counts_rows(value: tf.Tensor, rows: int | None, *, by_length: bool = True) -
     """
 
     def taken_from(tensor: tf.Tensor) -> Sequence[tf.Tensor]:
-        is_taken = tensor.op.type in _OF_SHAPES and _place(tensor) in (0, None)
+        is_taken = tensor.op.type in _OF_SHAPES and _place(tensor) in (0, None) and not _is_of_other_axes(tensor)
         return tensor.op.inputs[:] if is_taken else ()
 
     for one in reached(value, taken_from):
@@ -162,6 +209,14 @@ def _place(number: tf.Tensor) -> int | None:
     first = tf.get_static_value(operation.inputs[1]) if operation.type == "StridedSlice" else None
     # The shape of a tensor of unknown rank has an unknown length.
     return None if first is None else int(first[0]) % (source.shape[0] or sys.maxsize)
+
+
+def _is_of_other_axes(numbers: tf.Tensor) -> bool:
+    """Returns whether numbers are a part of a shape without its first number, as `tf.shape(x)[1:]`."""
+    if numbers.op.type != "StridedSlice" or numbers.shape.rank != 1:
+        return False
+    begin = tf.get_static_value(numbers.op.inputs[1])
+    return begin is not None and int(begin[0]) % (numbers.op.inputs[0].shape[0] or sys.maxsize) != 0
 
 
 def _is_product(operation: tf.Operation) -> bool:

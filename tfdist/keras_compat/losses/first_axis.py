@@ -92,6 +92,9 @@ def _is_other_axis(tensor: tf.Tensor) -> bool:
         axes, operand = tf.get_static_value(operation.inputs[1]), operation.inputs[0]
         is_first = axes is None or not operand.shape.rank or 0 in axes.ravel() % operand.shape.rank
         return is_first and bool(operand.shape.rank) and is_of_rows(operand)
+    if operation.type == "StridedSlice":
+        # One entry of the axis, as `x[0]`.
+        return bool(operation.get_attr("shrink_axis_mask") & 1)
     if operation.type == "Transpose":
         order = tf.get_static_value(operation.inputs[1])
         return order is not None and int(order[0]) != 0

@@ -30,6 +30,7 @@ class GlobalBatch:
         means: losses of this replica that are a mean over its rows.
         sums: those of them that `mean_of_sum` returned.
         totals: what this replica has received from all replicas, such as the sum of their numbers of positives.
+        targets: tensors that the step has differentiated.
         judged: tensors of this replica of which it is known whether they are sums over rows, by their id.
         judged_sums: those of them for which the model was walked through.
         total_of_inputs: float32 scalar, number of rows of the first inputs of all replicas, which is `total` unless
@@ -44,6 +45,7 @@ class GlobalBatch:
     means: list[tf.Tensor] = dataclasses.field(default_factory=list)
     sums: list[tf.Tensor] = dataclasses.field(default_factory=list)
     totals: list[tf.Tensor] = dataclasses.field(default_factory=list)
+    targets: list[tf.Tensor] = dataclasses.field(default_factory=list)
     judged: dict[int, tf.Tensor] = dataclasses.field(default_factory=dict)
     judged_sums: list[tf.Tensor] = dataclasses.field(default_factory=list)
     total_of_inputs: tf.Tensor | None = None
@@ -68,6 +70,10 @@ class GlobalBatch:
         self.means.append(mean)
         return mean
 
+    def weights_and_totals(self) -> list[tf.Tensor]:
+        """Returns the totals, and the numbers by which tfdist weights a replica: to divide by them makes no mean."""
+        return [self.rows, self.total, *self.totals]
+
     def is_mean_by_weights(self, weights: Any) -> bool:
         """Returns whether weights make a sum over rows a mean: the program has divided them by their sum or number.
 
@@ -75,7 +81,7 @@ class GlobalBatch:
             weights: the weights of the rows of this replica, or None.
         """
         return self.is_replica_mean and are_divided_by_rows(
-            weights, self.static_rows, totals=(*self.sums, *self.totals)
+            weights, self.static_rows, totals=(*self.sums, *self.weights_and_totals())
         )
 
     @property
@@ -161,7 +167,10 @@ def global_batch(data: Any, rule: StepRule, *, hook: UpdateHook | None = None) -
         with temporarily(_local, batch=batch):
             yield batch
         rule.warn_of_sum()
-        rule.sees_divided_sums(divided_by_rows(batch.sums, batch.static_rows, totals=batch.totals))
+        divided = divided_by_rows(
+            batch.sums, batch.static_rows, totals=batch.weights_and_totals(), targets=frozenset(map(id, batch.targets))
+        )
+        rule.sees_divided_sums(divided)
 
 
 def current_batch() -> GlobalBatch | None:

@@ -35,11 +35,7 @@ def weight_gradients_across_replicas() -> None:
 def _all_reduce(stock: Callable) -> Callable:
     @functools.wraps(stock)
     def all_reduce(self: Any, reduce_op: Any, value: Any, options: Any = None) -> Any:
-        total = _weighted_backwards(lambda given: stock(self, reduce_op, given, options), value)
-        batch = current_batch()
-        if batch is not None:
-            batch.totals.extend(tf.nest.flatten(total))
-        return total
+        return _from_all(_weighted_backwards(lambda given: stock(self, reduce_op, given, options), value))
 
     return all_reduce
 
@@ -47,9 +43,17 @@ def _all_reduce(stock: Callable) -> Callable:
 def _all_gather(stock: Callable) -> Callable:
     @functools.wraps(stock)
     def all_gather(self: Any, value: Any, axis: Any, options: Any = None) -> Any:
-        return _weighted_backwards(lambda given: stock(self, given, axis, options), value)
+        return _from_all(_weighted_backwards(lambda given: stock(self, given, axis, options), value))
 
     return all_gather
+
+
+def _from_all(value: Any) -> Any:
+    """Notes that a value is that of all replicas, and returns it."""
+    batch = current_batch()
+    if batch is not None:
+        batch.totals.extend(tf.nest.flatten(value))
+    return value
 
 
 def _weighted_backwards(combine: Callable[[Any], Any], value: Any) -> Any:
@@ -82,6 +86,9 @@ def _scaled_backwards(value: tf.Tensor, batch: GlobalBatch, scale: Callable[[Any
 def _gradient(stock: Callable) -> Callable:
     @functools.wraps(stock)
     def gradient(self: Any, target: Any, sources: Any, *args: Any, **kwargs: Any) -> Any:
+        batch = current_batch()
+        if batch is not None:
+            batch.targets.extend(one for one in tf.nest.flatten(target) if tf.is_tensor(one))
         of_variables = any(hasattr(one, "assign") for one in tf.nest.flatten(sources))
         has_rows = any(tf.is_tensor(one) and one.shape.rank != 0 for one in tf.nest.flatten(target))
         with temporarily(_local, adds_rows=has_rows and not of_variables):

@@ -17,6 +17,7 @@ from tfdist.keras_compat.losses.first_axis import depends_on_batch, is_of_rows
 from tfdist.keras_compat.losses.global_batch import GlobalBatch
 from tfdist.keras_compat.losses.rows_in_another_shape import holds_rows, is_longer_by_rows
 from tfdist.keras_compat.reached import reached
+from tfdist.keras_compat.version import keras_in_use
 
 # Operations through which a mean stays one, up to a factor, or has another shape.
 _LINEAR = ("Identity", "Cast", "AddV2", "Add", "AddN", "Sub", "Neg", "RealDiv", "DivNoNan", "Mul", "MulNoNan")
@@ -33,6 +34,7 @@ _PRODUCTS = ("Mul", "MulNoNan")
 # Operations with known limits: within these a value stays as it is.
 _CLIPPED = ("Maximum", "Minimum", "ClipByValue", "Relu")
 _DIVISIONS = ("RealDiv", "DivNoNan")
+_FOLLOWED = frozenset((*_TAKEN, *_UNCHANGED, *_ADDED, *_JOINED, *_PRODUCTS, *_CLIPPED, *_DIVISIONS, "SelectV2"))
 
 
 def is_mean_over_rows(value: Any, batch: GlobalBatch) -> bool:
@@ -127,7 +129,8 @@ def _is_linear_in_means(value: tf.Tensor, finder: SumsAndMeans, *, clipped: bool
     means, known = {id(mean) for mean in finder.batch.means}, dict[int, bool]()
 
     def is_mean(tensor: tf.Tensor) -> bool:
-        return id(tensor) in means or finder.is_mean(tensor)
+        # A loss that is not reduced has an entry for each row.
+        return (id(tensor) in means and tensor.shape.rank == 0) or finder.is_mean(tensor)
 
     def varies(tensor: tf.Tensor) -> bool:
         if id(tensor) not in known:
@@ -136,7 +139,8 @@ def _is_linear_in_means(value: tf.Tensor, finder: SumsAndMeans, *, clipped: bool
 
     def terms(tensor: tf.Tensor) -> Iterable[tf.Tensor]:
         kind, operands = tensor.op.type, list(tensor.op.inputs)
-        if is_mean(tensor) or not varies(tensor) or not tensor.dtype.is_floating:
+        # To find out what a tensor depends on takes longest.
+        if kind not in _FOLLOWED or not tensor.dtype.is_floating or is_mean(tensor) or not varies(tensor):
             return ()
         if kind in _ADDED:
             return operands
@@ -149,9 +153,15 @@ def _is_linear_in_means(value: tf.Tensor, finder: SumsAndMeans, *, clipped: bool
         is_taken = varying == [0] and kind in (*_TAKEN, *_UNCHANGED, *_DIVISIONS)
         return [operands[varying[0]]] if is_scaled or is_taken else ()
 
-    leaves = [one for one in reached(value, terms) if not hasattr(one, "graph") or not terms(one)]
-    varying = [one for one in leaves if is_mean(one) or varies(one)]
-    return bool(varying) and all(is_mean(one) for one in varying)
+    has_mean = False
+    for one in reached(value, terms):
+        if hasattr(one, "graph") and terms(one):
+            continue
+        if is_mean(one):
+            has_mean = True
+        elif varies(one):
+            return False
+    return has_mean
 
 
 def _terms(tensor: tf.Tensor) -> Iterable[tf.Tensor]:
@@ -269,7 +279,12 @@ def _is_loss_of_keras2(division: tf.Operation) -> bool:
     If the number of entries is known, it is a constant as any other.
     """
     total = division.inputs[0]
-    if not hasattr(total, "graph") or total.op.type != "Sum" or total.op.inputs[0].op.type != "Sum":
+    if (
+        keras_in_use().is_keras3
+        or not hasattr(total, "graph")
+        or total.op.type != "Sum"
+        or total.op.inputs[0].op.type != "Sum"
+    ):
         return False
     # A scalar that the program itself has added up has one entry.
     values, is_scalar = total.op.inputs[0].op.inputs[0], total.op.inputs[0].shape.rank == 0

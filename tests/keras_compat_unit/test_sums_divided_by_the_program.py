@@ -12,6 +12,7 @@ import tensorflow as tf
 
 import tfdist
 from tfdist.collectives import all_gather, all_reduce
+from tfdist.keras_compat.losses.divided_sums import are_divided_by_rows
 
 pytestmark = pytest.mark.usefixtures("float64")
 keras = tf.keras
@@ -187,3 +188,11 @@ def test_a_compiled_loss_with_divided_weights_is_that_of_one_device() -> None:
 
     for one, other in zip(run(None), run(tfdist.create_strategy("mirrored", devices=2)), strict=True):
         np.testing.assert_allclose(other, one, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("factor", [float("inf"), float("nan"), 1e-310, 0.0])
+def test_a_factor_that_cannot_be_a_number_of_rows_is_none(factor: float) -> None:
+    with tf.Graph().as_default():
+        weights = tf.compat.v1.placeholder(tf.float64, [8, 3])
+        assert not are_divided_by_rows(weights * tf.constant(factor, tf.float64), 8)
+        assert are_divided_by_rows(weights / tf.reduce_sum(weights), 8)

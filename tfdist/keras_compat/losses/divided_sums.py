@@ -159,7 +159,7 @@ class Powers:
         if constant.shape.num_elements() != 1 or not self.rows or self.rows == 1:
             return False
         number = float(abs(tf.get_static_value(constant).ravel()[0])) if not constant.dtype.is_bool else 0.0
-        return number > 0 and any(one == round(one) > 0 for one in (number / self.rows, 1 / (number * self.rows)))
+        return number > 0 and any(one.is_integer() for one in (number / self.rows, 1 / (number * self.rows)))
 
     def _is_over_rows(self, operation: tf.Operation) -> bool:
         """Returns whether the axes of a sum include that of rows of this replica, whose values come from the batch."""

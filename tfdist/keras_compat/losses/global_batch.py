@@ -145,6 +145,11 @@ def sum_over_replicas(value: tf.Tensor) -> tf.Tensor:
     return tf.stop_gradient(total)
 
 
+def works_alone() -> bool:
+    """Returns whether this replica makes a local step, in which replicas do not wait for each other."""
+    return getattr(_local, "hook", None) is not None
+
+
 @contextlib.contextmanager
 def global_batch(data: Any, rule: StepRule, *, hook: UpdateHook | None = None) -> Iterator[GlobalBatch]:
     """Makes `current_batch` return the global batch, within the context and on this thread; yields the global batch.

@@ -25,6 +25,7 @@ import tensorflow as tf
 
 from tfdist.keras_compat.losses.division import is_part, watch_divisions
 from tfdist.keras_compat.losses.first_axis import depends_on_batch
+from tfdist.keras_compat.losses.functions_of_sums import value_of_global_batch, with_arguments
 from tfdist.keras_compat.losses.global_batch import (
     GlobalBatch,
     current_batch,
@@ -38,7 +39,7 @@ from tfdist.keras_compat.losses.means_over_rows import is_mean_over_rows
 from tfdist.keras_compat.losses.rule import rule_for
 from tfdist.keras_compat.losses.sums_over_rows import part_of_sum
 from tfdist.keras_compat.losses.sums_taken_as_means import notice_sums
-from tfdist.keras_compat.mend import Mend
+from tfdist.keras_compat.mend import Mend, patch_method
 
 _local = threading.local()
 
@@ -108,6 +109,10 @@ def _reduce(module: Any) -> Callable:
             return call()
         if sums:
             return global_sum(call(), batch)
+        exact_value = value_of_global_batch(values)
+        if exact_value is not None:
+            values = exact_value
+            return call()
         notice_sums([values], batch)
         # The weights of a function's own mean, which are all the same, are no weights.
         if is_mean_over_rows(values, batch):
@@ -192,6 +197,7 @@ def _apply() -> None:
     from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
     from keras.src.losses import loss
 
+    patch_method(loss.Loss, "__call__", with_arguments)
     loss.reduce_weighted_values = _reduce(loss)
     loss.scale_loss_for_distribution = _scale(loss.scale_loss_for_distribution)
     loss.unscale_loss_for_distribution = _unscale(loss.unscale_loss_for_distribution)

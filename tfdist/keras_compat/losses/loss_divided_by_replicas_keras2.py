@@ -12,6 +12,7 @@ optimizers/utils.py. No upstream issue is known.
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import inspect
 from collections.abc import Callable
@@ -22,6 +23,7 @@ import tensorflow as tf
 from tfdist.allreduce.equal_slices import add_up_equal_slices
 from tfdist.keras_compat.losses.division import watch_divisions
 from tfdist.keras_compat.losses.driven_steps_keras2 import drive_steps
+from tfdist.keras_compat.losses.functions_of_sums import value_of_global_batch, with_arguments
 from tfdist.keras_compat.losses.global_batch import (
     GlobalBatch,
     current_batch,
@@ -121,7 +123,7 @@ def _apply_valid_mask(stock: Callable) -> Callable:
         if mask is None or batch is None or reduction not in ("auto", "sum_over_batch_size"):
             return weights
         # The mask of a function's own mean cancels out.
-        if is_mean_over_rows(losses, batch):
+        if value_of_global_batch(losses) is not None or is_mean_over_rows(losses, batch):
             return weights
         # The loss is weighted by the replica's share of the rows. The correct weight is the replica's share of the
         # unmasked entries, so that the weights are multiplied by the quotient of the two shares.
@@ -130,6 +132,15 @@ def _apply_valid_mask(stock: Callable) -> Callable:
         return tf.math.multiply_no_nan(weights, tf.math.divide_no_nan(share, batch.share(weights.dtype)))
 
     return apply_valid_mask
+
+
+def _compute_weighted_loss(stock: Callable) -> Callable:
+    @functools.wraps(stock)
+    def compute_weighted_loss(losses: Any, *args: Any, **kwargs: Any) -> Any:
+        exact = value_of_global_batch(losses)
+        return stock(losses if exact is None else exact, *args, **kwargs)
+
+    return compute_weighted_loss
 
 
 def _get_reduction(stock: Callable, reductions: Any) -> Callable:
@@ -190,8 +201,9 @@ def _apply() -> None:
     loss: Any = importlib.import_module(f"{root}.losses").Loss
     losses_utils.apply_valid_mask = _apply_valid_mask(losses_utils.apply_valid_mask)
     losses_utils.scale_loss_for_distribution = _scale(losses_utils.scale_loss_for_distribution)
+    losses_utils.compute_weighted_loss = _compute_weighted_loss(losses_utils.compute_weighted_loss)
     loss._get_reduction = _get_reduction(loss._get_reduction, losses_utils.ReductionV2)
-    loss.__call__ = _call_of_loss(loss.__call__, losses_utils.ReductionV2)
+    loss.__call__ = with_arguments(_call_of_loss(loss.__call__, losses_utils.ReductionV2))
     compile_utils.LossesContainer.__call__ = _loss_of_container(compile_utils.LossesContainer.__call__)
     utils.all_reduce_sum_gradients = _summed_by_rows(utils.all_reduce_sum_gradients)
     drive_steps(engine_module("training").Model)

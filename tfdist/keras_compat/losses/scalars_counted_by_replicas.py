@@ -23,6 +23,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfdist.keras_compat.losses.division import is_part
+from tfdist.keras_compat.losses.functions_of_sums import value_of_global_batch, with_arguments
 from tfdist.keras_compat.losses.global_batch import GlobalBatch, current_batch, fraction, temporarily
 from tfdist.keras_compat.losses.means_over_rows import are_means_over_rows
 from tfdist.keras_compat.mend import Mend, patch_method
@@ -43,6 +44,8 @@ def _counted_by_rows(stock: Callable) -> Callable:
         batch = current_batch()
         if batch is None or not isinstance(self, tf.keras.metrics.Mean):
             return stock(self, values, sample_weight=sample_weight)
+        exact = value_of_global_batch(values)
+        values = values if exact is None else exact
         values = tf.cast(tf.convert_to_tensor(_without_list(values, sample_weight, batch)), self.dtype)
         if values.shape.rank != 0 and (sample_weight is not None or not are_means_over_rows(values, batch)):
             return stock(self, values, sample_weight=sample_weight)
@@ -106,6 +109,8 @@ def _apply() -> None:
         # In Keras 2 tfdist itself gives the mean of losses its weights.
         for name in ("train_step", "test_step"):
             patch_method(TensorFlowTrainer, name, _tracking)
+    wrapper = next(base for base in tf.keras.metrics.MeanMetricWrapper.__mro__ if "update_state" in vars(base))
+    patch_method(wrapper, "update_state", with_arguments)
     owner = next(base for base in tf.keras.metrics.Mean.__mro__ if "update_state" in vars(base))
     owner.update_state = _counted_by_rows(owner.update_state)
 

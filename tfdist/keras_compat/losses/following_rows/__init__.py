@@ -1,0 +1,1 @@
+"""Follows the axis of the rows through the operations of a loss function."""

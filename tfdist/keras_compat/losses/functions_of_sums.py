@@ -1,0 +1,209 @@
+"""Losses and metrics that are a function of sums over rows, computed from the sums of all replicas.
+
+Many programs compile a function whose value is no mean over rows: the sum of a loss over unmasked tokens, divided by
+their number; a Dice coefficient; the root of a mean square; a correlation. Its value for the global batch is no mean of
+the replicas' values. It is the same function of the sums over all replicas, which are all-reduced here. The function is
+then computed again from the first of them on, by the operations of the program.
+
+Only functions are computed again whose operations are all known (see following_rows), and whose value does not grow
+with the number of rows: a sum that is divided by nothing, or by a constant, may be a mean.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tfdist.keras_compat.losses.following_rows.entries import is_sum_over_rows
+from tfdist.keras_compat.losses.following_rows.follow import follow
+from tfdist.keras_compat.losses.following_rows.followed import SHARED, Followed, NotFollowed
+from tfdist.keras_compat.losses.global_batch import GlobalBatch, current_batch, temporarily, works_alone
+
+_local = threading.local()
+# A loss function has some hundred operations, a model many more.
+_MOST_OPERATIONS = 2000
+
+
+@dataclasses.dataclass(frozen=True)
+class Call:
+    """A call of a loss or a metric.
+
+    Attributes:
+        arguments: the tensors that it gets, whose first axis is that of rows.
+        values: the values of the global batch, by the id of the value of the replica; None for those that have none.
+    """
+
+    arguments: tuple[Any, ...]
+    values: dict[int, tuple[Any, tf.Tensor | None]] = dataclasses.field(default_factory=dict)
+
+
+def value_of_global_batch(value: Any) -> tf.Tensor | None:
+    """Returns a scalar that is a function of sums over rows for the global batch, the same on all replicas.
+
+    Args:
+        value: what the loss or metric that is called has returned on this replica.
+
+    Returns:
+        None if the value is no such function, if that is not known, or if it is a linear function of means over rows,
+        whose value for the global batch is the mean of the replicas' values.
+    """
+    call, batch = getattr(_local, "call", None), current_batch()
+    if call is None or batch is None or not batch.is_replica_mean or works_alone():
+        return None
+    if id(value) not in call.values:
+        # The value is kept so that no other tensor gets its id.
+        call.values[id(value)] = (value, _find(value, call.arguments, batch))
+    return call.values[id(value)][1]
+
+
+def with_arguments(stock: Callable) -> Callable:
+    """Returns a method of a loss or metric, `method(self, y_true, y_pred, ...)`, that makes its arguments known."""
+
+    @functools.wraps(stock)
+    def method(self: Any, y_true: Any, y_pred: Any, *args: Any, **kwargs: Any) -> Any:
+        with temporarily(_local, call=Call(tuple(tf.nest.flatten((y_true, y_pred))))):
+            return stock(self, y_true, y_pred, *args, **kwargs)
+
+    return method
+
+
+def _find(value: Any, arguments: Sequence[Any], batch: GlobalBatch) -> tf.Tensor | None:
+    if not hasattr(value, "graph") or value.shape.rank != 0 or not value.dtype.is_floating:
+        return None
+    if not all(_has_rows(one, value) for one in arguments):
+        return None
+    known = {id(one): Followed(axis=0) for one in arguments}
+    known |= {id(one): SHARED for one in batch.weights_and_totals()}
+    # A Loss that is called by another one.
+    means = {id(one) for one in batch.means if one.shape.rank == 0}
+    known |= dict.fromkeys(means, Followed(depth=1))
+    try:
+        order = list(_in_order(value.op, known))
+        for operation in order:
+            result = follow(operation, [known[id(one)] for one in operation.inputs])
+            known.update((id(one), result) for one in operation.outputs if id(one) not in known)
+    except NotFollowed:
+        return None
+    result = known[id(value)]
+    if not result.depth or result.axis is not None or result.power or result.is_linear:
+        return None
+    return _Again(order, known, [one for one in batch.means if id(one) in means], batch).compute(value)
+
+
+def _has_rows(argument: Any, value: tf.Tensor) -> bool:
+    is_tensor = tf.is_tensor(argument) and hasattr(argument, "graph") and argument.graph is value.graph
+    # A value of shape (1,) is the loss of a model.
+    return is_tensor and bool(argument.shape.rank) and argument.shape[0] != 1
+
+
+def _in_order(last: tf.Operation, known: dict[int, Followed]) -> Iterator[tf.Operation]:
+    """Yields the operations from which an operation is computed, each after its operands, and itself at the end."""
+    seen, waiting = set[int](), [(last, False)]
+    while waiting:
+        operation, is_ready = waiting.pop()
+        if is_ready:
+            yield operation
+            continue
+        if id(operation) in seen:
+            continue
+        seen.add(id(operation))
+        if len(seen) > _MOST_OPERATIONS:
+            raise NotFollowed
+        waiting.append((operation, True))
+        waiting.extend((one.op, False) for one in operation.inputs if id(one) not in known)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Again:
+    """Computes a function again, from sums over all replicas.
+
+    Attributes:
+        order: the operations of the function, each after its operands.
+        known: what is known of its tensors, by their ids.
+        means: values of other losses, which are means over the rows of the replica.
+        batch: the global batch of the step.
+    """
+
+    order: Sequence[tf.Operation]
+    known: dict[int, Followed]
+    means: Sequence[tf.Tensor]
+    batch: GlobalBatch
+    computed: dict[int, tf.Tensor] = dataclasses.field(default_factory=dict)
+
+    def compute(self, value: tf.Tensor) -> tf.Tensor:
+        """Returns the value of the global batch."""
+        used = {id(tensor) for operation in self.order for tensor in operation.inputs}
+        for depth in range(1, self.known[id(value)].depth + 1):
+            at_depth = [one for one in self.order if self.known[id(one.outputs[0])].depth == depth]
+            sums = [one for one in at_depth if self._is_sum(one)]
+            means = [one for one in self.means if depth == 1 and id(one) in used]
+            self._add_up(sums, means)
+            for operation in at_depth:
+                if operation not in sums:
+                    results = _again(operation, [self._now(one) for one in operation.inputs])
+                    self.computed.update(zip(map(id, operation.outputs), results, strict=True))
+        return self._now(value)
+
+    def _is_sum(self, operation: tf.Operation) -> bool:
+        return is_sum_over_rows(operation, [self.known[id(one)] for one in operation.inputs])
+
+    def _now(self, tensor: tf.Tensor) -> tf.Tensor:
+        return self.computed.get(id(tensor), tensor)
+
+    def _add_up(self, sums: Sequence[tf.Operation], means: Sequence[tf.Tensor]) -> None:
+        """Adds up the sums of this replica and those of all others, in one all-reduce."""
+        parts, counts = list[tf.Tensor](), list[tf.Tensor]()
+        for operation in sums:
+            operand = self._now(operation.inputs[0])
+            if operation.type == "L2Loss":
+                parts.append(tf.nn.l2_loss(operand))
+                continue
+            keeps = operation.get_attr("keep_dims")
+            parts.append(tf.reduce_sum(operand, operation.inputs[1], keepdims=keeps))
+            if operation.type == "Mean":
+                counts.append(tf.size(operand, tf.int64) // max(parts[-1].shape.num_elements(), 1))
+        # A mean over no rows is NaN.
+        parts.extend(tf.math.multiply_no_nan(one, self.batch.share(one.dtype)) for one in means)
+        totals = _sum_over_replicas([*parts, *counts])
+        counted = iter(totals[len(parts) :])
+        results = [operation.outputs[0] for operation in sums] + list(means)
+        for result, total in zip(results, totals[: len(parts)], strict=True):
+            is_mean = result.op.type == "Mean" and not any(result is one for one in means)
+            mean = total / next(counted) if is_mean else total
+            self.computed[id(result)] = tf.cast(mean, result.dtype)
+
+
+def _sum_over_replicas(values: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    """Returns the sums of tensors over all replicas, in float64 if one of them is float64, else in float32."""
+    exact = tf.float64 if any(one.dtype == tf.float64 for one in values) else tf.float32
+    lengths = [one.shape.num_elements() for one in values]
+    packed = tf.concat([tf.reshape(tf.cast(one, exact), [-1]) for one in values], axis=0)
+    total = tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, packed)
+    parts = tf.split(total, lengths)
+    return [tf.reshape(part, one.shape) for part, one in zip(parts, values, strict=True)]
+
+
+def _again(operation: tf.Operation, inputs: Sequence[tf.Tensor]) -> Sequence[tf.Tensor]:
+    """Returns the results of an operation for other operands, known to tapes."""
+    from tensorflow.python.eager import execute
+    from tensorflow.python.framework import op_def_library
+
+    waiting, arguments, inferred = list(inputs), dict[str, Any](), set[str]()
+    for argument in operation.op_def.input_arg:
+        number = operation.get_attr(argument.number_attr) if argument.number_attr else None
+        taken, waiting = waiting[: number or 1], waiting[number or 1 :]
+        arguments[argument.name] = taken[0] if number is None else taken
+        inferred |= {argument.type_attr, argument.number_attr}
+    names = [one.name for one in operation.op_def.attr]
+    attributes = {name: operation.get_attr(name) for name in names}
+    given = {name: value for name, value in attributes.items() if name not in inferred}
+    _, _, new, _ = op_def_library._apply_op_helper(operation.type, **arguments, **given)
+    if execute.must_record_gradient():
+        flat = tuple(one for pair in attributes.items() for one in pair)
+        execute.record_gradient(operation.type, new.inputs, flat, new.outputs)
+    return new.outputs

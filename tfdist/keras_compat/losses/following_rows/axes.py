@@ -9,9 +9,11 @@ import tensorflow as tf
 
 from tfdist.keras_compat.losses.following_rows.entries import alike, none
 from tfdist.keras_compat.losses.following_rows.followed import (
+    SHARED,
     Followed,
     NotFollowed,
     Rule,
+    entries_of,
     moved,
     rank_of,
 )
@@ -30,11 +32,13 @@ def _reshaped(operation: tf.Operation, given: Sequence[Followed]) -> Followed:
         raise NotFollowed
     place = next((place for place, length in enumerate(after) if length != 1), 0)
     first, given_shape = after[place], tf.get_static_value(operation.inputs[1])
-    # All other axes are given, or the rows are whole.
-    is_rest = given_shape is not None and given_shape[place] == -1
-    if first is not None and not is_rest and (before[0] is None or first % before[0]):
+    if first is None or (given_shape is not None and given_shape[place] == -1 and before[0] is None):
+        # All other axes are given.
+        return dataclasses.replace(values, axis=place, entries=None)
+    entries = None if before[0] is None or values.entries is None else values.entries * first / before[0]
+    if entries is None or not entries.is_integer() or not entries:
         raise NotFollowed
-    return dataclasses.replace(values, axis=place)
+    return dataclasses.replace(values, axis=place, entries=int(entries))
 
 
 def _expanded(operation: tf.Operation, given: Sequence[Followed]) -> Followed:
@@ -110,6 +114,7 @@ def _joined(operation: tf.Operation, given: Sequence[Followed]) -> Followed:
         depth=depth,
         power=alike(operation, tensors) if depth else 0.0,
         is_linear=all(one.is_linear for one in tensors),
+        entries=1 if axis is None else entries_of(tensors),
         is_selected=any(one.is_selected for one in tensors),
     )
 
@@ -128,18 +133,26 @@ def _taken_apart(operation: tf.Operation, given: Sequence[Followed]) -> Followed
 def _gathered(operation: tf.Operation, given: Sequence[Followed]) -> Followed:
     values, places = given[0], given[1]
     axis = tf.get_static_value(operation.inputs[2])
-    if axis is None or operation.get_attr("batch_dims") or places.depth:
+    together = operation.get_attr("batch_dims")
+    if axis is None or places.depth or together < 0:
         raise NotFollowed
+    if together:
+        # An entry of each row, as the class of its label.
+        if values.axis is None or values.axis != places.axis or values.axis >= together:
+            raise NotFollowed
+        return dataclasses.replace(values, is_selected=values.is_selected or places.is_selected)
     axis = int(axis) % rank_of(operation.inputs[0])
     if values.axis is None and places.axis is not None:
-        return dataclasses.replace(values, axis=axis + places.axis, is_selected=places.is_selected)
+        return dataclasses.replace(
+            places, axis=axis + places.axis, depth=values.depth, power=values.power, is_linear=values.is_linear
+        )
     if places.axis is None:
         if axis == values.axis:
             raise NotFollowed
         added = rank_of(operation.inputs[1]) - 1
         return moved(values, lambda own: own + (added if axis < own else 0))
     if values.axis == axis == 0 and places.axis == 0 and _is_where(operation.inputs[1]):
-        return dataclasses.replace(values, is_selected=True)
+        return dataclasses.replace(values, entries=None, is_selected=True)
     raise NotFollowed
 
 
@@ -153,7 +166,7 @@ def _is_where(places: tf.Tensor) -> bool:
 def _where(operation: tf.Operation, given: Sequence[Followed]) -> Followed:
     if given[0].axis != 0 or given[0].depth:
         raise NotFollowed
-    return Followed(axis=0, is_selected=True)
+    return Followed(axis=0, entries=None, is_selected=True)
 
 
 def _by_last_axis(operation: tf.Operation, given: Sequence[Followed]) -> Followed:
@@ -166,7 +179,7 @@ def _by_last_axis(operation: tf.Operation, given: Sequence[Followed]) -> Followe
 def _cross_entropies(operation: tf.Operation, given: Sequence[Followed]) -> Followed:
     if any(one.axis not in (0, None) or one.depth for one in given) or given[0].axis is None:
         raise NotFollowed
-    return Followed(axis=0, is_selected=any(one.is_selected for one in given))
+    return Followed(axis=0, entries=entries_of(given), is_selected=any(one.is_selected for one in given))
 
 
 def _along_an_axis(operation: tf.Operation, given: Sequence[Followed]) -> Followed:
@@ -206,10 +219,19 @@ def _padded(operation: tf.Operation, given: Sequence[Followed]) -> Followed:
 
 
 def _broadcast(operation: tf.Operation, given: Sequence[Followed]) -> Followed:
-    if given[0].axis is None and given[1].is_shape:
+    values, shape = given
+    if not shape.is_shape or values.axis is not None:
+        added = rank_of(operation.outputs[0]) - rank_of(operation.inputs[0])
+        return moved(values, lambda axis: axis + added)
+    return _filled(operation, [shape, values])
+
+
+def _filled(operation: tf.Operation, given: Sequence[Followed]) -> Followed:
+    """The shape has to be that of a tensor with rows."""
+    shape, value = given
+    if shape.counted is None or value != SHARED:
         raise NotFollowed
-    added = rank_of(operation.outputs[0]) - rank_of(operation.inputs[0])
-    return moved(given[0], lambda axis: axis + added)
+    return Followed(axis=shape.counted, entries=shape.entries)
 
 
 def _checked(kind: str, rule: Rule) -> Rule:
@@ -227,6 +249,7 @@ _NAMES: dict[Rule, Sequence[str]] = {
     _by_last_axis: ("LogSoftmax", "Softmax", "TopKV2"),
     _cross_entropies: _CROSS_ENTROPIES,
     _expanded: ("ExpandDims",),
+    _filled: ("Fill",),
     _gathered: ("GatherV2",),
     _images: _IMAGES,
     _joined: ("ConcatV2", "Pack"),

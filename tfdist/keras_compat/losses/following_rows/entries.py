@@ -7,7 +7,15 @@ from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
-from tfdist.keras_compat.losses.following_rows.followed import SHARED, Followed, NotFollowed, Rule, axes_of, rank_of
+from tfdist.keras_compat.losses.following_rows.followed import (
+    SHARED,
+    Followed,
+    NotFollowed,
+    Rule,
+    axes_of,
+    entries_of,
+    rank_of,
+)
 
 # Operations on single entries, by what they do to the power of the rows.
 _UNCHANGED = "Abs Cast CheckNumerics Identity LeakyRelu Neg PreventGradient Relu Snapshot StopGradient"
@@ -17,7 +25,7 @@ _PLAIN = (
     "Sin Sinh Softplus Softsign Tan Tanh TruncateDiv Xdivy Xlog1py Xlogy"
 )
 _COMPARED = "Equal Greater GreaterEqual IsNan Less LessEqual NotEqual Sign ZerosLike"
-_ADDED = "Add AddN AddV2 ClipByValue Maximum Minimum SelectV2 Sub"
+_ADDED = "Add AddN AddV2 ClipByValue Maximum Minimum Select SelectV2 Sub"
 _LINEAR = ("Add", "AddN", "AddV2", "Cast", "Identity", "Neg", "Sub")
 _SCALED = ("Div", "Mul", "RealDiv")
 
@@ -40,6 +48,7 @@ def _on_entries(power: Power) -> Rule:
             depth=depth,
             power=power(operation, given) if depth else 0.0,
             is_linear=depth == 0 or (axis is None and _stays_linear(operation, given)),
+            entries=1 if axis is None else entries_of(given),
             is_selected=any(one.is_selected for one in given),
         )
 
@@ -81,7 +90,7 @@ def none(operation: tf.Operation, given: Sequence[Followed]) -> float:
 
 def alike(operation: tf.Operation, given: Sequence[Followed]) -> float:
     """Beside a sum over rows, only others and what is the same for any batch, such as a small constant, are added."""
-    added = given[1:] if operation.type == "SelectV2" else given
+    added = given[1:] if operation.type in ("Select", "SelectV2") else given
     powers = {one.power for one in added if one != SHARED}
     if len(powers) > 1:
         raise NotFollowed

@@ -17,7 +17,8 @@ from tfdist.keras_compat.losses.following_rows.followed import SHARED, Followed,
 
 # Operations that compute one shape from another, and those that take one.
 _OF_SHAPES = "AddV2 Cast ConcatV2 FloorDiv GatherV2 Identity Mul Pack Prod StridedSlice Sub Unpack"
-_BY_SHAPES = ("BroadcastTo", "Reshape")
+# By the place of what is not the shape.
+_BY_SHAPES = {"BroadcastTo": 0, "Fill": 1, "Reshape": 0}
 _RULES = {**ENTRIES, **AXES}
 
 
@@ -38,13 +39,26 @@ def follow(operation: tf.Operation, given: Sequence[Followed]) -> Followed:
         raise NotFollowed
     if all(one == SHARED for one in given):
         return SHARED
-    if kind in ("Shape", "Size"):
-        return Followed(is_shape=True)
-    takes_shape = kind in _BY_SHAPES and not given[0].is_shape
-    if any(one.is_shape for one in (given[:1] if takes_shape else given)):
-        if kind not in _OF_SHAPES.split() or any(one != SHARED and not one.is_shape for one in given):
-            raise NotFollowed
-        return Followed(is_shape=True)
+    if kind in _BY_SHAPES and not given[_BY_SHAPES[kind]].is_shape:
+        return _RULES[kind](operation, given)
+    if kind in ("Shape", "Size") or any(one.is_shape for one in given):
+        return _of_shape(operation, given)
     if kind not in _RULES:
         raise NotFollowed
     return _RULES[kind](operation, given)
+
+
+def _of_shape(operation: tf.Operation, given: Sequence[Followed]) -> Followed:
+    """Returns what is known of a shape, or of numbers of one."""
+    kind = operation.type
+    if kind in ("Shape", "Size"):
+        return Followed(is_shape=True, counted=given[0].axis if kind == "Shape" else None, entries=given[0].entries)
+    if kind not in _OF_SHAPES.split() or any(one != SHARED and not one.is_shape for one in given):
+        raise NotFollowed
+    if kind in ("Cast", "Identity"):
+        return given[0]
+    if kind == "StridedSlice" and given[0].counted is not None and operation.outputs[0].shape.rank == 0:
+        first = tf.get_static_value(operation.inputs[1])
+        if first is not None and int(first[0]) % operation.inputs[0].shape[0] != given[0].counted:
+            return SHARED
+    return Followed(is_shape=True)

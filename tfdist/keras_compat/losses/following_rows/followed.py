@@ -21,16 +21,20 @@ class Followed:
         depth: how many sums over rows, one of the other, it is computed from; 0 if from none.
         power: with which power of the number of rows it grows.
         is_linear: whether it is a linear function of means over rows, if it is computed from some.
+        entries: number of entries along the axis for each row, if it is known.
         is_selected: whether the length of the axis is not the number of rows or a multiple, as after a mask.
         is_shape: whether it is a shape, or numbers of one.
+        counted: the place of the number of rows in the shape, if it is the whole shape of a tensor.
     """
 
     axis: int | None = None
     depth: int = 0
     power: float = 0.0
     is_linear: bool = True
+    entries: int | None = 1
     is_selected: bool = False
     is_shape: bool = False
+    counted: int | None = None
 
 
 SHARED = Followed()
@@ -68,3 +72,8 @@ def moved(values: Followed, move: Callable[[int], int]) -> Followed:
         move: returns the new axis for the axis of the rows.
     """
     return values if values.axis is None else dataclasses.replace(values, axis=move(values.axis))
+
+
+def entries_of(given: Sequence[Followed]) -> int | None:
+    """Returns the number of entries for each row that tensors with the same axis of rows have, if it is known."""
+    return next((one.entries for one in given if one.axis is not None and one.entries is not None), None)

@@ -11,9 +11,9 @@ import pytest
 import tensorflow as tf
 
 import tfdist
-from tfdist.keras_compat.losses.functions_of_sums import value_of_global_batch, with_arguments
 from tfdist.keras_compat.losses.global_batch import global_batch
 from tfdist.keras_compat.losses.rule import StepRule
+from tfdist.keras_compat.losses.sums_in_calls import value_of_global_batch, with_arguments
 from tfdist.keras_compat.losses.weighting import part_of_global, weighted_gradients
 from tfdist.keras_compat.version import keras_in_use
 

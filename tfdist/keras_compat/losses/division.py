@@ -22,6 +22,7 @@ import tensorflow as tf
 from tfdist._installed import is_installed_code
 from tfdist.keras_compat.losses.global_batch import GlobalBatch, current_batch
 from tfdist.keras_compat.losses.gradients_of_inputs import gradients_of_rows
+from tfdist.keras_compat.losses.sums_in_steps import entries_and_seeds
 from tfdist.keras_compat.losses.sums_over_rows import seeds_of_sums
 from tfdist.keras_compat.losses.sums_taken_as_means import notice_sums
 from tfdist.keras_compat.reached import reached
@@ -148,6 +149,9 @@ def _with_noted_targets(stock: Callable) -> Callable:
             return stock(self, target, sources, output_gradients, unconnected_gradients)
         targets = [one for one in tf.nest.flatten(target) if tf.is_tensor(one)]
         batch.parts.extend(targets)
+        found = entries_and_seeds(target, sources, batch, stock) if output_gradients is None else None
+        if found is not None:
+            return stock(self, found[0], sources, found[1], unconnected_gradients)
         # With other output gradients, a sum may become a mean.
         if output_gradients is None and any(hasattr(one, "assign") for one in tf.nest.flatten(sources)):
             notice_sums(targets, batch)

@@ -1,6 +1,6 @@
-"""Losses and metrics that are a function of sums over rows, computed from the sums of all replicas.
+"""Scalars that are a function of sums over rows, computed from the sums of all replicas.
 
-Many programs compile a function whose value is no mean over rows: the sum of a loss over unmasked tokens, divided by
+Many programs have a loss or a metric that is no mean over rows: the sum of a loss over unmasked tokens, divided by
 their number; a Dice coefficient; the root of a mean square; a correlation. Its value for the global batch is no mean of
 the replicas' values. It is the same function of the sums over all replicas, which are all-reduced here. The function is
 then computed again from the first of them on, by the operations of the program.
@@ -12,8 +12,6 @@ with the number of rows: a sum that is divided by nothing, or by a constant, may
 from __future__ import annotations
 
 import dataclasses
-import functools
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -22,68 +20,43 @@ import tensorflow as tf
 from tfdist.keras_compat.losses.following_rows.entries import is_sum_over_rows
 from tfdist.keras_compat.losses.following_rows.follow import follow
 from tfdist.keras_compat.losses.following_rows.followed import SHARED, Followed, NotFollowed
-from tfdist.keras_compat.losses.global_batch import GlobalBatch, current_batch, temporarily, works_alone
+from tfdist.keras_compat.losses.global_batch import GlobalBatch
 
-_local = threading.local()
 # A loss function has some hundred operations, a model many more.
 _MOST_OPERATIONS = 2000
 
 
-@dataclasses.dataclass(frozen=True)
-class Call:
-    """A call of a loss or a metric.
-
-    Attributes:
-        arguments: the tensors that it gets, whose first axis is that of rows.
-        values: the values of the global batch, by the id of the value of the replica; None for those that have none.
-    """
-
-    arguments: tuple[Any, ...]
-    values: dict[int, tuple[Any, tf.Tensor | None]] = dataclasses.field(default_factory=dict)
-
-
-def value_of_global_batch(value: Any) -> tf.Tensor | None:
-    """Returns a scalar that is a function of sums over rows for the global batch, the same on all replicas.
+def function_of_sums(
+    value: Any, source: Callable[[tf.Tensor], Followed | None], batch: GlobalBatch
+) -> FunctionOfSums | None:
+    """Returns how a scalar of this replica is computed from sums over rows.
 
     Args:
-        value: what the loss or metric that is called has returned on this replica.
+        value: the scalar, of a graph.
+        source: returns what is known of a tensor that is not followed to what it is computed from, else None.
+        batch: the global batch of the step.
 
     Returns:
         None if the value is no such function, if that is not known, or if it is a linear function of means over rows,
         whose value for the global batch is the mean of the replicas' values.
     """
-    call, batch = getattr(_local, "call", None), current_batch()
-    if call is None or batch is None or not batch.is_replica_mean or works_alone():
-        return None
-    if id(value) not in call.values:
-        # The value is kept so that no other tensor gets its id.
-        call.values[id(value)] = (value, _find(value, call.arguments, batch))
-    return call.values[id(value)][1]
-
-
-def with_arguments(stock: Callable) -> Callable:
-    """Returns a method of a loss or metric, `method(self, y_true, y_pred, ...)`, that makes its arguments known."""
-
-    @functools.wraps(stock)
-    def method(self: Any, y_true: Any, y_pred: Any, *args: Any, **kwargs: Any) -> Any:
-        with temporarily(_local, call=Call(tuple(tf.nest.flatten((y_true, y_pred))))):
-            return stock(self, y_true, y_pred, *args, **kwargs)
-
-    return method
-
-
-def _find(value: Any, arguments: Sequence[Any], batch: GlobalBatch) -> tf.Tensor | None:
     if not hasattr(value, "graph") or value.shape.rank != 0 or not value.dtype.is_floating:
         return None
-    if not all(_has_rows(one, value) for one in arguments):
-        return None
-    known = {id(one): Followed(axis=0) for one in arguments}
-    known |= {id(one): SHARED for one in batch.weights_and_totals()}
     # A Loss that is called by another one.
-    means = {id(one) for one in batch.means if one.shape.rank == 0}
-    known |= dict.fromkeys(means, Followed(depth=1))
+    means = {id(one): one for one in batch.means if one.shape.rank == 0}
+    known = {id(one): SHARED for one in batch.weights_and_totals()} | dict.fromkeys(means, Followed(depth=1))
+    if id(value) in known:
+        return None
+
+    def is_source(tensor: tf.Tensor) -> bool:
+        # The handle of a variable, whose value is that of all replicas.
+        found = SHARED if tensor.dtype == tf.resource else source(tensor)
+        if id(tensor) not in known and found is not None:
+            known[id(tensor)] = found
+        return id(tensor) in known
+
     try:
-        order = list(_in_order(value.op, known))
+        order = list(_in_order(value.op, is_source))
         for operation in order:
             result = follow(operation, [known[id(one)] for one in operation.inputs])
             known.update((id(one), result) for one in operation.outputs if id(one) not in known)
@@ -92,16 +65,10 @@ def _find(value: Any, arguments: Sequence[Any], batch: GlobalBatch) -> tf.Tensor
     result = known[id(value)]
     if not result.depth or result.axis is not None or result.power or result.is_linear:
         return None
-    return _Again(order, known, [one for one in batch.means if id(one) in means], batch).compute(value)
+    return FunctionOfSums(value, order, known, list(means.values()), batch)
 
 
-def _has_rows(argument: Any, value: tf.Tensor) -> bool:
-    is_tensor = tf.is_tensor(argument) and hasattr(argument, "graph") and argument.graph is value.graph
-    # A value of shape (1,) is the loss of a model.
-    return is_tensor and bool(argument.shape.rank) and argument.shape[0] != 1
-
-
-def _in_order(last: tf.Operation, known: dict[int, Followed]) -> Iterator[tf.Operation]:
+def _in_order(last: tf.Operation, is_source: Callable[[tf.Tensor], bool]) -> Iterator[tf.Operation]:
     """Yields the operations from which an operation is computed, each after its operands, and itself at the end."""
     seen, waiting = set[int](), [(last, False)]
     while waiting:
@@ -115,39 +82,56 @@ def _in_order(last: tf.Operation, known: dict[int, Followed]) -> Iterator[tf.Ope
         if len(seen) > _MOST_OPERATIONS:
             raise NotFollowed
         waiting.append((operation, True))
-        waiting.extend((one.op, False) for one in operation.inputs if id(one) not in known)
+        waiting.extend((one.op, False) for one in operation.inputs if not is_source(one))
 
 
 @dataclasses.dataclass(frozen=True)
-class _Again:
-    """Computes a function again, from sums over all replicas.
+class FunctionOfSums:
+    """A scalar that can be computed again, from sums over all replicas.
 
     Attributes:
+        value: the scalar of this replica.
         order: the operations of the function, each after its operands.
         known: what is known of its tensors, by their ids.
         means: values of other losses, which are means over the rows of the replica.
         batch: the global batch of the step.
     """
 
+    value: tf.Tensor
     order: Sequence[tf.Operation]
     known: dict[int, Followed]
     means: Sequence[tf.Tensor]
     batch: GlobalBatch
     computed: dict[int, tf.Tensor] = dataclasses.field(default_factory=dict)
 
-    def compute(self, value: tf.Tensor) -> tf.Tensor:
-        """Returns the value of the global batch."""
-        used = {id(tensor) for operation in self.order for tensor in operation.inputs}
-        for depth in range(1, self.known[id(value)].depth + 1):
+    def entries(self) -> list[tf.Tensor]:
+        """Returns the tensors of this replica from which the scalar is computed again, and that have a gradient."""
+        means = set(map(id, self.means))
+        new = [one for one in self.order if self.known[id(one.outputs[0])].depth]
+        used = {id(tensor): tensor for operation in new for tensor in operation.inputs}
+        return [
+            tensor
+            for number, tensor in used.items()
+            if (number in means or not self.known[number].depth)
+            and tensor.dtype.is_floating
+            and tensor.op.type != "Const"
+        ]
+
+    def compute(self) -> tf.Tensor:
+        """Returns the value of the global batch, the same on all replicas; called in replica context."""
+        for depth in range(1, self.known[id(self.value)].depth + 1):
             at_depth = [one for one in self.order if self.known[id(one.outputs[0])].depth == depth]
             sums = [one for one in at_depth if self._is_sum(one)]
-            means = [one for one in self.means if depth == 1 and id(one) in used]
-            self._add_up(sums, means)
+            self._add_up(sums, self._used_means() if depth == 1 else [])
             for operation in at_depth:
                 if operation not in sums:
                     results = _again(operation, [self._now(one) for one in operation.inputs])
                     self.computed.update(zip(map(id, operation.outputs), results, strict=True))
-        return self._now(value)
+        return self._now(self.value)
+
+    def _used_means(self) -> list[tf.Tensor]:
+        used = {id(tensor) for operation in self.order for tensor in operation.inputs}
+        return [one for one in self.means if id(one) in used]
 
     def _is_sum(self, operation: tf.Operation) -> bool:
         return is_sum_over_rows(operation, [self.known[id(one)] for one in operation.inputs])

@@ -33,6 +33,9 @@ class GlobalBatch:
         targets: tensors that the step has differentiated.
         judged: tensors of this replica of which it is known whether they are sums over rows, by their id.
         judged_sums: those of them for which the model was walked through.
+        outputs: the data of the step, and the outputs of layers, by their id.
+        functions: values for the global batch of scalars that are functions of sums over rows, by the id of the scalar
+            of this replica, and this scalar; None for other scalars.
         total_of_inputs: float32 scalar, number of rows of the first inputs of all replicas, which is `total` unless
             targets have other numbers of rows than inputs.
     """
@@ -48,7 +51,18 @@ class GlobalBatch:
     targets: list[tf.Tensor] = dataclasses.field(default_factory=list)
     judged: dict[int, tf.Tensor] = dataclasses.field(default_factory=dict)
     judged_sums: list[tf.Tensor] = dataclasses.field(default_factory=list)
+    outputs: dict[int, tf.Tensor] = dataclasses.field(default_factory=dict)
+    functions: dict[int, tuple[Any, tf.Tensor | None]] = dataclasses.field(default_factory=dict)
     total_of_inputs: tf.Tensor | None = None
+
+    def note_outputs(self, outputs: Any) -> None:
+        """Notes tensors of a graph whose first axis may be that of rows.
+
+        Args:
+            outputs: the data of the step, or the outputs of a layer.
+        """
+        flat = tf.nest.flatten(outputs) if isinstance(outputs, (dict, list, tuple)) else [outputs]
+        self.outputs.update((id(one), one) for one in flat if isinstance(one, tf.Tensor) and hasattr(one, "graph"))
 
     def share(self, dtype: Any = tf.float32) -> tf.Tensor:
         """Returns the fraction of all rows that this replica has, a scalar; 0 if no replica has rows.
@@ -169,6 +183,7 @@ def global_batch(data: Any, rule: StepRule, *, hook: UpdateHook | None = None) -
             # decide: of the others, which make the same sum, other numbers may be known.
             total, of_inputs = tf.unstack(sum_over_replicas(tf.stack([rows, _length(first)])))
         batch = GlobalBatch(rows, total, rule, static_rows=static_rows, total_of_inputs=of_inputs)
+        batch.note_outputs(data)
         with temporarily(_local, batch=batch):
             yield batch
         rule.warn_of_sum()

@@ -25,7 +25,6 @@ import tensorflow as tf
 
 from tfdist.keras_compat.losses.division import is_part, watch_divisions
 from tfdist.keras_compat.losses.first_axis import depends_on_batch
-from tfdist.keras_compat.losses.functions_of_sums import value_of_global_batch, with_arguments
 from tfdist.keras_compat.losses.global_batch import (
     GlobalBatch,
     current_batch,
@@ -37,6 +36,8 @@ from tfdist.keras_compat.losses.global_batch import (
 from tfdist.keras_compat.losses.gradients_across_replicas import weight_gradients_across_replicas
 from tfdist.keras_compat.losses.means_over_rows import is_mean_over_rows
 from tfdist.keras_compat.losses.rule import rule_for
+from tfdist.keras_compat.losses.sums_in_calls import value_of_global_batch, with_arguments
+from tfdist.keras_compat.losses.sums_in_steps import value_in_step, with_noted_outputs
 from tfdist.keras_compat.losses.sums_over_rows import part_of_sum
 from tfdist.keras_compat.losses.sums_taken_as_means import notice_sums
 from tfdist.keras_compat.mend import Mend, patch_method
@@ -168,6 +169,9 @@ def _aggregate(stock: Callable) -> Callable:
         if loss.shape.rank:
             # Keras adds up the entries of a loss, for example one for each row.
             return global_sum(part_of_sum(loss, batch), batch)
+        exact = value_in_step(loss, batch)
+        if exact is not None:
+            return stock(self, exact)
         notice_sums([loss], batch)
         return stock(self, loss)
 
@@ -198,6 +202,7 @@ def _apply() -> None:
     from keras.src.losses import loss
 
     patch_method(loss.Loss, "__call__", with_arguments)
+    patch_method(tf.keras.layers.Layer, "__call__", with_noted_outputs)
     loss.reduce_weighted_values = _reduce(loss)
     loss.scale_loss_for_distribution = _scale(loss.scale_loss_for_distribution)
     loss.unscale_loss_for_distribution = _unscale(loss.unscale_loss_for_distribution)

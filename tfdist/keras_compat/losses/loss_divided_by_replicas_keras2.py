@@ -23,7 +23,6 @@ import tensorflow as tf
 from tfdist.allreduce.equal_slices import add_up_equal_slices
 from tfdist.keras_compat.losses.division import watch_divisions
 from tfdist.keras_compat.losses.driven_steps_keras2 import drive_steps
-from tfdist.keras_compat.losses.functions_of_sums import value_of_global_batch, with_arguments
 from tfdist.keras_compat.losses.global_batch import (
     GlobalBatch,
     current_batch,
@@ -34,9 +33,11 @@ from tfdist.keras_compat.losses.global_batch import (
 from tfdist.keras_compat.losses.gradients_across_replicas import weight_gradients_across_replicas
 from tfdist.keras_compat.losses.means_over_rows import is_mean_over_rows
 from tfdist.keras_compat.losses.rule import StepRule
+from tfdist.keras_compat.losses.sums_in_calls import value_of_global_batch, with_arguments
+from tfdist.keras_compat.losses.sums_in_steps import value_in_step, with_noted_outputs
 from tfdist.keras_compat.losses.sums_taken_as_means import notice_sums
 from tfdist.keras_compat.losses.weighting import weighted_gradients
-from tfdist.keras_compat.mend import Mend
+from tfdist.keras_compat.mend import Mend, patch_method
 from tfdist.keras_compat.replicas import on_several_replicas
 from tfdist.keras_compat.version import engine_module, keras_in_use
 
@@ -81,7 +82,11 @@ def _loss_of_container(stock: Callable) -> Callable:
                 parts.append(part if factor is None else part * factor)
             compiled = bool(parts)
             if regularization_losses:
-                notice_sums(regularization_losses, batch)
+                exact = [value_in_step(one, batch) for one in regularization_losses]
+                notice_sums([one for one, own in zip(regularization_losses, exact, strict=True) if own is None], batch)
+                regularization_losses = [
+                    one if own is None else own for one, own in zip(regularization_losses, exact, strict=True)
+                ]
                 regularization = tf.add_n(losses_utils.cast_losses_to_common_dtype(regularization_losses))
                 mean, part = _mean_and_part(regularization, batch, is_sum=False)
                 means.append(mean)
@@ -206,6 +211,7 @@ def _apply() -> None:
     loss.__call__ = with_arguments(_call_of_loss(loss.__call__, losses_utils.ReductionV2))
     compile_utils.LossesContainer.__call__ = _loss_of_container(compile_utils.LossesContainer.__call__)
     utils.all_reduce_sum_gradients = _summed_by_rows(utils.all_reduce_sum_gradients)
+    patch_method(tf.keras.layers.Layer, "__call__", with_noted_outputs)
     drive_steps(engine_module("training").Model)
     watch_divisions()
     weight_gradients_across_replicas()

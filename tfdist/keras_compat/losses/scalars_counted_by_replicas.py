@@ -23,9 +23,10 @@ from typing import Any
 import tensorflow as tf
 
 from tfdist.keras_compat.losses.division import is_part
-from tfdist.keras_compat.losses.functions_of_sums import value_of_global_batch, with_arguments
 from tfdist.keras_compat.losses.global_batch import GlobalBatch, current_batch, fraction, temporarily
 from tfdist.keras_compat.losses.means_over_rows import are_means_over_rows
+from tfdist.keras_compat.losses.sums_in_calls import value_of_global_batch, with_arguments
+from tfdist.keras_compat.losses.sums_in_steps import value_in_step
 from tfdist.keras_compat.mend import Mend, patch_method
 from tfdist.keras_compat.version import keras_in_use
 
@@ -45,6 +46,8 @@ def _counted_by_rows(stock: Callable) -> Callable:
         if batch is None or not isinstance(self, tf.keras.metrics.Mean):
             return stock(self, values, sample_weight=sample_weight)
         exact = value_of_global_batch(values)
+        if exact is None and tf.is_tensor(values):
+            exact = value_in_step(values, batch)
         values = values if exact is None else exact
         values = tf.cast(tf.convert_to_tensor(_without_list(values, sample_weight, batch)), self.dtype)
         if values.shape.rank != 0 and (sample_weight is not None or not are_means_over_rows(values, batch)):

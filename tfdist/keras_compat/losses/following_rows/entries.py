@@ -64,10 +64,18 @@ def _broadcast_axis(operation: tf.Operation, given: Sequence[Followed]) -> int |
     axis = next(iter(places), None)
     for one, tensor in pairs:
         own = None if axis is None or one.axis is not None else axis - rank + rank_of(tensor)
-        if own is not None and own >= 0 and tensor.shape[own] != 1:
+        if own is not None and own >= 0 and tensor.shape[own] != 1 and not _is_uniform(tensor):
             # It has an entry for each row, whatever the rows.
             raise NotFollowed
     return axis
+
+
+def _is_uniform(tensor: tf.Tensor) -> bool:
+    """Returns whether all entries of a tensor are the same, as of ones of the shape of a known batch."""
+    value = tf.get_static_value(tensor)
+    if value is not None:
+        return bool((value == value.ravel()[:1]).all())
+    return tensor.op.type in ENTRIES and all(map(_is_uniform, tensor.op.inputs))
 
 
 def _stays_linear(operation: tf.Operation, given: Sequence[Followed]) -> bool:

@@ -42,11 +42,22 @@ def correlation(y: Any, p: Any) -> Any:
     return 1 - tf.reduce_sum(a * b) / (tf.norm(a) * tf.norm(b) + 1e-7)
 
 
+def divided_loss(y: Any, p: Any) -> Any:
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="sum")
+    mask = tf.cast(y != 0, p.dtype)
+    return loss(y, p, sample_weight=mask) / tf.reduce_sum(mask) + 0.1 * root(y, p)
+
+
 def mean(y: Any, p: Any) -> Any:
     return tf.reduce_mean(each(y, p))
 
 
-FUNCTIONS: dict[str, Callable[[Any, Any], Any]] = {"mask": masked, "root": root, "correlation": correlation}
+FUNCTIONS: dict[str, Callable[[Any, Any], Any]] = {
+    "mask": masked,
+    "root": root,
+    "correlation": correlation,
+    "divided loss": divided_loss,
+}
 
 
 class Model(keras.Model):

@@ -45,6 +45,7 @@ def function_of_sums(
     # A Loss that is called by another one.
     means = {id(one): one for one in batch.means if one.shape.rank == 0}
     known = {id(one): SHARED for one in batch.weights_and_totals()} | dict.fromkeys(means, Followed(depth=1))
+    known |= {id(one): Followed(depth=1, power=1.0, is_linear=False) for one in batch.sums}
     if id(value) in known:
         return None
 
@@ -93,7 +94,7 @@ class FunctionOfSums:
         value: the scalar of this replica.
         order: the operations of the function, each after its operands.
         known: what is known of its tensors, by their ids.
-        means: values of other losses, which are means over the rows of the replica.
+        means: values of other losses, which are means over the rows of the replica, or sums as means.
         batch: the global batch of the step.
     """
 
@@ -151,8 +152,10 @@ class FunctionOfSums:
             parts.append(tf.reduce_sum(operand, operation.inputs[1], keepdims=keeps))
             if operation.type == "Mean":
                 counts.append(tf.size(operand, tf.int64) // max(parts[-1].shape.num_elements(), 1))
-        # A mean over no rows is NaN.
-        parts.extend(tf.math.multiply_no_nan(one, self.batch.share(one.dtype)) for one in means)
+        # What the step divides is a sum already. A mean over no rows is NaN.
+        summed = {id(one) for number, one in enumerate(self.batch.sums) if number in self.batch.rule.divided_sums}
+        shares = [tf.ones([], one.dtype) if id(one) in summed else self.batch.share(one.dtype) for one in means]
+        parts.extend(map(tf.math.multiply_no_nan, means, shares))
         totals = _sum_over_replicas([*parts, *counts])
         counted = iter(totals[len(parts) :])
         results = [operation.outputs[0] for operation in sums] + list(means)

@@ -18,14 +18,66 @@ from tfdist.keras_compat.losses.following_rows.followed import (
 )
 
 # Operations on single entries, by what they do to the power of the rows.
-_UNCHANGED = "Abs Cast CheckNumerics Identity LeakyRelu Neg PreventGradient Relu Snapshot StopGradient"
-_PLAIN = (
-    "Acos Acosh Asin Asinh Atan Atan2 Atanh Ceil Cos Cosh Digamma Elu Erf Erfc Exp Expm1 Floor FloorDiv FloorMod "
-    "IsFinite IsInf IsNan Lgamma Log Log1p LogicalAnd LogicalNot LogicalOr Mod OnesLike Relu6 Rint Round Selu Sigmoid "
-    "Sin Sinh Softplus Softsign Tan Tanh TruncateDiv Xdivy Xlog1py Xlogy"
+_UNCHANGED = (
+    "Abs",
+    "Cast",
+    "CheckNumerics",
+    "Identity",
+    "LeakyRelu",
+    "Neg",
+    "PreventGradient",
+    "Relu",
+    "Snapshot",
+    "StopGradient",
 )
-_COMPARED = "Equal Greater GreaterEqual IsNan Less LessEqual NotEqual Sign ZerosLike"
-_ADDED = "Add AddN AddV2 ClipByValue Maximum Minimum Select SelectV2 Sub"
+_PLAIN = (
+    "Acos",
+    "Acosh",
+    "Asin",
+    "Asinh",
+    "Atan",
+    "Atan2",
+    "Atanh",
+    "Ceil",
+    "Cos",
+    "Cosh",
+    "Digamma",
+    "Elu",
+    "Erf",
+    "Erfc",
+    "Exp",
+    "Expm1",
+    "Floor",
+    "FloorDiv",
+    "FloorMod",
+    "IsFinite",
+    "IsInf",
+    "Lgamma",
+    "Log",
+    "Log1p",
+    "LogicalAnd",
+    "LogicalNot",
+    "LogicalOr",
+    "Mod",
+    "OnesLike",
+    "Relu6",
+    "Rint",
+    "Round",
+    "Selu",
+    "Sigmoid",
+    "Sin",
+    "Sinh",
+    "Softplus",
+    "Softsign",
+    "Tan",
+    "Tanh",
+    "TruncateDiv",
+    "Xdivy",
+    "Xlog1py",
+    "Xlogy",
+)
+_COMPARED = ("Equal", "Greater", "GreaterEqual", "IsNan", "Less", "LessEqual", "NotEqual", "Sign", "ZerosLike")
+_ADDED = ("Add", "AddN", "AddV2", "ClipByValue", "Maximum", "Minimum", "Select", "SelectV2", "Sub")
 _LINEAR = ("Add", "AddN", "AddV2", "Cast", "Identity", "Neg", "Sub")
 _SCALED = ("Div", "Mul", "RealDiv")
 
@@ -142,8 +194,8 @@ def _reduced(operation: tf.Operation, given: Sequence[Followed]) -> Followed:
     )
 
 
-def _powers(names: str, power: Power) -> dict[str, Rule]:
-    return dict.fromkeys(names.split(), _on_entries(power))
+def _powers(names: Sequence[str], power: Power) -> dict[str, Rule]:
+    return dict.fromkeys(names, _on_entries(power))
 
 
 ENTRIES: dict[str, Rule] = {
@@ -151,13 +203,13 @@ ENTRIES: dict[str, Rule] = {
     **_powers(_PLAIN, none),
     **_powers(_COMPARED, _compared),
     **_powers(_ADDED, alike),
-    **_powers("Mul MulNoNan", lambda _, given: given[0].power + given[1].power),
-    **_powers("Div DivNoNan RealDiv", lambda _, given: given[0].power - given[1].power),
-    **_powers("Inv Reciprocal", lambda _, given: -given[0].power),
-    **_powers("Square", lambda _, given: 2 * given[0].power),
-    **_powers("SquaredDifference", lambda operation, given: 2 * alike(operation, given)),
-    **_powers("Sqrt", lambda _, given: given[0].power / 2),
-    **_powers("Rsqrt", lambda _, given: -given[0].power / 2),
-    **_powers("Pow", _raised),
+    **_powers(("Mul", "MulNoNan"), lambda _, given: given[0].power + given[1].power),
+    **_powers(("Div", "DivNoNan", "RealDiv"), lambda _, given: given[0].power - given[1].power),
+    **_powers(("Inv", "Reciprocal"), lambda _, given: -given[0].power),
+    **_powers(("Square",), lambda _, given: 2 * given[0].power),
+    **_powers(("SquaredDifference",), lambda operation, given: 2 * alike(operation, given)),
+    **_powers(("Sqrt",), lambda _, given: given[0].power / 2),
+    **_powers(("Rsqrt",), lambda _, given: -given[0].power / 2),
+    **_powers(("Pow",), _raised),
     **dict.fromkeys(("All", "Any", "EuclideanNorm", "L2Loss", "Max", "Mean", "Min", "Prod", "Sum"), _reduced),
 }

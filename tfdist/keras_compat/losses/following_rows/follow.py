@@ -16,7 +16,20 @@ from tfdist.keras_compat.losses.following_rows.entries import ENTRIES
 from tfdist.keras_compat.losses.following_rows.followed import SHARED, Followed, NotFollowed
 
 # Operations that compute one shape from another, and those that take one.
-_OF_SHAPES = "AddV2 Cast ConcatV2 FloorDiv GatherV2 Identity Mul Pack Prod StridedSlice Sub Unpack"
+_OF_SHAPES = (
+    "AddV2",
+    "Cast",
+    "ConcatV2",
+    "FloorDiv",
+    "GatherV2",
+    "Identity",
+    "Mul",
+    "Pack",
+    "Prod",
+    "StridedSlice",
+    "Sub",
+    "Unpack",
+)
 # By the place of what is not the shape.
 _BY_SHAPES = {"BroadcastTo": 0, "Fill": 1, "Reshape": 0}
 _RULES = {**ENTRIES, **AXES}
@@ -53,7 +66,7 @@ def _of_shape(operation: tf.Operation, given: Sequence[Followed]) -> Followed:
     kind = operation.type
     if kind in ("Shape", "Size"):
         return Followed(is_shape=True, counted=given[0].axis if kind == "Shape" else None, entries=given[0].entries)
-    if kind not in _OF_SHAPES.split() or any(one != SHARED and not one.is_shape for one in given):
+    if kind not in _OF_SHAPES or any(one != SHARED and not one.is_shape for one in given):
         raise NotFollowed
     if kind in ("Cast", "Identity"):
         return given[0]

@@ -150,6 +150,21 @@ def test_a_mean_over_rows_needs_no_other_sum():
     assert set(model.found) == {False}
 
 
+class Masked(keras.losses.Loss):
+    def call(self, y: Any, p: Any) -> Any:
+        return masked(y, p)
+
+
+@pytest.mark.parametrize("loss", [masked, Masked], ids=["function", "loss"])
+def test_a_loss_in_a_function_of_its_own_stays_that_of_the_replica(loss):
+    def within(y: Any, p: Any) -> Any:
+        return tf.function(masked if loss is masked else Masked())(y, p)
+
+    model, (history, *_) = trained(functools.partial(Model, within), strategy_of(2), whole=False)
+    assert set(model.found) == {False}
+    assert np.isfinite(history["loss"]).all()
+
+
 def test_losses_of_layers_have_the_numbers_of_one_device():
     def make() -> Any:
         return keras.Sequential([layers.Dense(6, activation="tanh"), Router(), layers.Dense(CLASSES)])

@@ -126,9 +126,11 @@ def _noted_read(stock: Callable) -> Callable:
     def num_replicas_in_sync(self: Any) -> int:
         replicas = stock(self)
         reader = sys._getframe(1)
+        # A function that AutoGraph has converted is in a file of its own, but has the names of its module.
+        file = reader.f_globals.get("__file__") or reader.f_code.co_filename
         # Packages read the number of replicas for reasons of their own.
         batch = current_batch()
-        if batch is not None and not is_installed_code(reader.f_code.co_filename):
+        if batch is not None and not is_installed_code(file):
             batch.rule.may_divide_by_replicas = True
             note_division(f"num_replicas_in_sync is read in {reader.f_code.co_name}, line {reader.f_lineno}")
         return replicas

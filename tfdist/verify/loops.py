@@ -31,6 +31,7 @@ class LoopRecorder:
         self._optimizers: list[Any] = []
         self._counts: list[int] = []
         self._models: list[Any] = []
+        self._trained: list[Any] = []
         self._is_inside = False
         self._reduced = 0
         self._returned = ReturnedByRun()
@@ -47,12 +48,22 @@ class LoopRecorder:
                 self._optimizers.append(optimizer)
 
         optimizer_class.__init__ = init
+        optimizer_class.build = self._noting_variables(optimizer_class.build)
         function_class: Any = type(tf.function(lambda: None))
         function_class.__call__ = self._recording(function_class.__call__)
         run = self._noting_rows(strategy.run)
         # A loop without tf.function calls strategy.run eagerly.
         object.__setattr__(strategy, "run", self._recording(run, is_run=True))
         object.__setattr__(strategy, "reduce", self._noting_reduced(strategy.reduce))
+
+    def _noting_variables(self, build: Callable) -> Callable:
+        @functools.wraps(build)
+        def build_noting(optimizer: Any, variables: Any, *args: Any, **kwargs: Any) -> Any:
+            variables = list(variables)
+            self._trained += variables
+            return build(optimizer, variables, *args, **kwargs)
+
+        return build_noting
 
     def finish(self) -> None:
         """Looks at the models after the last step."""
@@ -142,7 +153,7 @@ class LoopRecorder:
         self._reduced = 0
         self._recorder.record.is_loop = True
         numbers = {} if is_of_replicas else _numbers(self._returned.without(result), name="result")
-        self._recorder.add_values(_weights(self._optimizers), {**numbers, **_metrics()})
+        self._recorder.add_values(_weights(self._trained), {**numbers, **_metrics()})
         if self._recorder.has_enough():
             raise Verified
 
@@ -180,11 +191,10 @@ def _all_of(kind: type) -> list[Any]:
     return [value for value in gc.get_objects() if issubclass(type(value), kind)]
 
 
-def _weights(optimizers: list[Any]) -> dict[str, np.ndarray]:
-    """Returns the weights of all models, and other variables of the optimizers, by name; each variable once."""
+def _weights(trained: list[Any]) -> dict[str, np.ndarray]:
+    """Returns the weights of all models, and other variables that are trained, by name; each variable once."""
     found: dict[str, np.ndarray] = {}
     seen: set[int] = set()
-    trained = [weight for optimizer in optimizers for weight in getattr(optimizer, "_trainable_variables", [])]
     for weight in [*(weight for model in _models() for weight in model.weights), *trained]:
         # A variable of Keras 3 is around one of TensorFlow, which an optimizer may have instead.
         variable = weight._value if hasattr(weight, "path") else weight

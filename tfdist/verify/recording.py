@@ -250,7 +250,9 @@ def weights_of(model: Any) -> dict[str, np.ndarray]:
     # Keras 2 lists the variables of metrics among the weights. Replicas may count other numbers in them for the same
     # result, which is part of the logs.
     counters = {id(variable) for metric in model.metrics for variable in metric.variables}
-    for weight, value in zip(model.weights, model.get_weights() if model.weights else [], strict=True):
+    # Keras 2 raises for the weights of a Sequential that has not been called.
+    weights = model.weights if model.built or hasattr(model, "path") else []
+    for weight, value in zip(weights, model.get_weights() if weights else [], strict=True):
         if id(weight) in counters:
             continue
         name = getattr(weight, "path", None) or weight.name

@@ -11,9 +11,9 @@ import pytest
 import tensorflow as tf
 
 import tfdist
-from tfdist.keras_compat.losses.global_batch import global_batch
+from tfdist.keras_compat.losses.global_batch import current_batch, global_batch
 from tfdist.keras_compat.losses.rule import StepRule
-from tfdist.keras_compat.losses.sums_in_calls import value_of_global_batch, with_arguments
+from tfdist.keras_compat.losses.sums_in_steps import value_of_global_batch
 from tfdist.keras_compat.losses.weighting import part_of_global, weighted_gradients
 from tfdist.keras_compat.version import keras_in_use
 
@@ -26,7 +26,7 @@ X = RANDOM.normal(size=(BATCH, STEPS, 3))
 # Rows of the first replica have one token, most others have more; the last one has none.
 Y = RANDOM.integers(0, CLASSES, size=(BATCH, STEPS))
 Y[:3, 1:], Y[-1] = 0, 0
-KERNEL = RANDOM.normal(size=(3, CLASSES))
+KERNEL, MATRICES = RANDOM.normal(size=(3, CLASSES)), RANDOM.normal(size=(2, CLASSES, 3))
 
 
 def each(y: Any, p: Any) -> Any:
@@ -136,6 +136,8 @@ OTHERS: dict[str, Callable[[Any, Any], Any]] = {
     "random": lambda y, p: tf.sqrt(tf.reduce_mean(p**2)) * tf.random.uniform([], dtype=p.dtype),
     "a condition": lambda y, p: tf.cond(tf.reduce_mean(p) > 0, lambda: masked(y, p), lambda: masked(y, p)),
     "values for each row": lambda y, p: tf.sqrt(tf.reduce_mean(p**2, axis=[1, 2])),
+    "places": lambda y, p: tf.sqrt(tf.reduce_mean(tf.cast(tf.where(y[:, 0] > 0), p.dtype) * tf.reduce_mean(p**2))),
+    "several matrices": lambda y, p: tf.sqrt(tf.reduce_mean(tf.reduce_sum(tf.matmul(p[:, 0], MATRICES), axis=1) ** 2)),
     "mixed rows": lambda y, p: tf.sqrt(tf.reduce_mean(tf.reduce_sum(tf.reshape(p, [CLASSES, -1]), axis=0) ** 2)),
 }
 
@@ -149,7 +151,8 @@ class Loss(keras.losses.Loss):
 
     def call(self, y: Any, p: Any) -> Any:
         value = self.function(y, p)
-        self.found.append(value_of_global_batch(value) is not None)
+        batch = current_batch()
+        self.found.append(batch is not None and value_of_global_batch(value, batch) is not None)
         return value
 
 
@@ -158,7 +161,7 @@ def strategy_of(replicas: int) -> tf.distribute.Strategy:
     return tfdist.create_strategy("mirrored", devices=replicas)
 
 
-def on_replicas(loss: Loss, rows: int, replicas: int) -> tuple[Any, Any]:
+def on_replicas(loss: Callable[[Any, Any], Any], rows: int, replicas: int, rule: str = "replica_mean") -> Any:
     """Returns the value and the gradient of a loss for the rows of a batch, which replicas share."""
     strategy = strategy_of(replicas)
     data = tf.data.Dataset.from_tensor_slices((X[:rows], Y[:rows])).batch(BATCH)
@@ -166,7 +169,7 @@ def on_replicas(loss: Loss, rows: int, replicas: int) -> tuple[Any, Any]:
         kernel = tf.Variable(KERNEL)
 
     def step(x: Any, y: Any) -> Any:
-        with global_batch((x, y), StepRule("replica_mean", "the step")) as batch:
+        with global_batch((x, y), StepRule(rule, "the step")) as batch:
             with tf.GradientTape() as tape:
                 value = loss(y, tf.matmul(x, kernel))
             (gradient,) = weighted_gradients([tape.gradient(value, kernel)])
@@ -181,7 +184,10 @@ def on_replicas(loss: Loss, rows: int, replicas: int) -> tuple[Any, Any]:
 
 
 # With 5 rows, the fourth replica has none.
-@pytest.mark.parametrize(("rows", "replicas"), [(8, 2), pytest.param(7, 3, marks=pytest.mark.full), (5, 4)])
+@pytest.mark.parametrize(
+    ("rows", "replicas"),
+    [pytest.param(8, 2, marks=pytest.mark.full), pytest.param(7, 3, marks=pytest.mark.full), (5, 4)],
+)
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_a_function_of_sums_has_the_value_and_the_gradient_of_one_device(name, rows, replicas):
     loss = Loss(FUNCTIONS[name])
@@ -201,24 +207,41 @@ def test_other_functions_stay_those_of_the_replica(name):
     assert set(loss.found) == {False}
 
 
-@pytest.mark.parametrize("is_global_sum", [False, True])
-def test_a_function_is_not_changed_where_the_program_divides_for_all_replicas(is_global_sum):
-    strategy, found = strategy_of(2), []
-    rule = StepRule("global_sum" if is_global_sum else "replica_mean", "the step")
+@pytest.mark.parametrize("rule", ["replica_mean", "global_sum"])
+def test_a_function_is_not_changed_where_the_program_divides_for_all_replicas(rule):
+    found = []
 
-    def called(owner: Any, y: Any, p: Any) -> None:
-        found.append(value_of_global_batch(masked(y, p)) is not None)
+    def noted(y: Any, p: Any) -> Any:
+        value, batch = masked(y, p), current_batch()
+        assert batch is not None
+        found.append(value_of_global_batch(value, batch) is not None)
+        return value
 
-    @tf.function
-    def run() -> Any:
-        def step() -> Any:
-            with global_batch(tf.constant(Y), rule):
-                with_arguments(called)(None, tf.constant(Y), tf.matmul(X, KERNEL))
+    on_replicas(noted, BATCH, 2, rule)
+    assert set(found) == {rule == "replica_mean"}
 
-        return strategy.run(step)
 
-    run()
-    assert set(found) == {not is_global_sum}
+def rows_one_by_one(y: Any, p: Any) -> Any:
+    """Calls a loss for each row: the first axis of what it gets is not that of rows."""
+    one = Loss(masked)
+    return tf.add_n([one(*pair) for pair in zip(tf.unstack(y), tf.unstack(p), strict=True)]) / y.shape[0]
+
+
+@pytest.mark.parametrize("form", ["unstack", "map_fn", "vectorized_map"])
+def test_a_loss_that_is_called_for_each_row_stays_that_of_the_row(form):
+    one = Loss(masked)
+    forms = {
+        "unstack": rows_one_by_one,
+        "map_fn": lambda y, p: tf.reduce_mean(tf.map_fn(lambda a: one(*a), (y, p), fn_output_signature=tf.float64)),
+        "vectorized_map": lambda y, p: tf.reduce_mean(tf.vectorized_map(lambda a: one(*a), (y, p))),
+    }
+    results = []
+    for strategy in (tf.distribute.get_strategy(), strategy_of(2)):
+        model = compiled(strategy, forms[form])
+        data = tf.data.Dataset.from_tensor_slices((X, np.maximum(Y, 1))).batch(BATCH, drop_remainder=True)
+        model.fit(data, epochs=2, verbose=0)
+        results.append(model.get_weights())
+    tf.nest.map_structure(functools.partial(np.testing.assert_allclose, rtol=1e-10, atol=1e-12), *results)
 
 
 def compiled(strategy: Any, loss: Any, *, metrics: Any = None, masks: bool = False, weighted: bool = False) -> Any:
@@ -227,6 +250,7 @@ def compiled(strategy: Any, loss: Any, *, metrics: Any = None, masks: bool = Fal
         inputs = keras.Input([STEPS, 3])
         x = keras.layers.Masking()(inputs) if masks else inputs
         model = keras.Model(inputs, keras.layers.Dense(CLASSES)(keras.layers.Dense(6, activation="tanh")(x)))
+        loss = loss() if isinstance(loss, type) else loss
         model.compile(keras.optimizers.SGD(0.3, momentum=0.9), loss, metrics=metrics)
     return model
 
@@ -235,9 +259,20 @@ def deviation(y: Any, p: Any) -> Any:
     return tf.math.reduce_std(p - hot(y))
 
 
+class Total(keras.losses.Loss):
+    """A Loss whose reduction has nothing to add up: its value is a scalar."""
+
+    def __init__(self) -> None:
+        super().__init__(reduction="sum")
+
+    def call(self, y: Any, p: Any) -> Any:
+        return masked(y, p)
+
+
 CASES: dict[str, dict[str, Any]] = {
     "loss and metrics": {"loss": masked, "metrics": [dice, masked, deviation]},
     "a masked layer": {"loss": masked, "masks": True},
+    "reduction sum": {"loss": Total},
     "weights of rows": {"loss": masked, "weighted": True},
 }
 

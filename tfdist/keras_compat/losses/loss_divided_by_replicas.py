@@ -36,8 +36,7 @@ from tfdist.keras_compat.losses.global_batch import (
 from tfdist.keras_compat.losses.gradients_across_replicas import weight_gradients_across_replicas
 from tfdist.keras_compat.losses.means_over_rows import is_mean_over_rows
 from tfdist.keras_compat.losses.rule import rule_for
-from tfdist.keras_compat.losses.sums_in_calls import value_of_global_batch, with_arguments
-from tfdist.keras_compat.losses.sums_in_steps import value_in_step, with_noted_outputs
+from tfdist.keras_compat.losses.sums_in_steps import value_of_global_batch, with_noted_outputs
 from tfdist.keras_compat.losses.sums_over_rows import part_of_sum
 from tfdist.keras_compat.losses.sums_taken_as_means import notice_sums
 from tfdist.keras_compat.mend import Mend, patch_method
@@ -108,12 +107,12 @@ def _reduce(module: Any) -> Callable:
         if sums and batch.is_mean_by_weights(sample_weight):
             sums = False
             return call()
+        exact_value = value_of_global_batch(values, batch)
+        if exact_value is not None:
+            values, sums = exact_value, False
+            return call()
         if sums:
             return global_sum(call(), batch)
-        exact_value = value_of_global_batch(values)
-        if exact_value is not None:
-            values = exact_value
-            return call()
         notice_sums([values], batch)
         # The weights of a function's own mean, which are all the same, are no weights.
         if is_mean_over_rows(values, batch):
@@ -169,7 +168,7 @@ def _aggregate(stock: Callable) -> Callable:
         if loss.shape.rank:
             # Keras adds up the entries of a loss, for example one for each row.
             return global_sum(part_of_sum(loss, batch), batch)
-        exact = value_in_step(loss, batch)
+        exact = value_of_global_batch(loss, batch)
         if exact is not None:
             return stock(self, exact)
         notice_sums([loss], batch)
@@ -201,7 +200,6 @@ def _apply() -> None:
     from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
     from keras.src.losses import loss
 
-    patch_method(loss.Loss, "__call__", with_arguments)
     patch_method(tf.keras.layers.Layer, "__call__", with_noted_outputs)
     loss.reduce_weighted_values = _reduce(loss)
     loss.scale_loss_for_distribution = _scale(loss.scale_loss_for_distribution)

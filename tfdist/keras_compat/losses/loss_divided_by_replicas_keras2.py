@@ -15,6 +15,7 @@ import contextlib
 import functools
 import importlib
 import inspect
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -29,17 +30,20 @@ from tfdist.keras_compat.losses.global_batch import (
     fraction,
     global_batch,
     sum_over_replicas,
+    temporarily,
 )
 from tfdist.keras_compat.losses.gradients_across_replicas import weight_gradients_across_replicas
 from tfdist.keras_compat.losses.means_over_rows import is_mean_over_rows
 from tfdist.keras_compat.losses.rule import StepRule
-from tfdist.keras_compat.losses.sums_in_calls import value_of_global_batch, with_arguments
-from tfdist.keras_compat.losses.sums_in_steps import value_in_step, with_noted_outputs
+from tfdist.keras_compat.losses.sums_in_steps import value_of_global_batch, with_noted_outputs
 from tfdist.keras_compat.losses.sums_taken_as_means import notice_sums
 from tfdist.keras_compat.losses.weighting import weighted_gradients
 from tfdist.keras_compat.mend import Mend, patch_method
 from tfdist.keras_compat.replicas import on_several_replicas
 from tfdist.keras_compat.version import engine_module, keras_in_use
+
+# Whether the value of the loss that is called is that of the global batch.
+_local = threading.local()
 
 
 def _defect_present() -> bool:
@@ -82,7 +86,7 @@ def _loss_of_container(stock: Callable) -> Callable:
                 parts.append(part if factor is None else part * factor)
             compiled = bool(parts)
             if regularization_losses:
-                exact = [value_in_step(one, batch) for one in regularization_losses]
+                exact = [value_of_global_batch(one, batch) for one in regularization_losses]
                 notice_sums([one for one, own in zip(regularization_losses, exact, strict=True) if own is None], batch)
                 regularization_losses = [
                     one if own is None else own for one, own in zip(regularization_losses, exact, strict=True)
@@ -128,7 +132,7 @@ def _apply_valid_mask(stock: Callable) -> Callable:
         if mask is None or batch is None or reduction not in ("auto", "sum_over_batch_size"):
             return weights
         # The mask of a function's own mean cancels out.
-        if value_of_global_batch(losses) is not None or is_mean_over_rows(losses, batch):
+        if value_of_global_batch(losses, batch) is not None or is_mean_over_rows(losses, batch):
             return weights
         # The loss is weighted by the replica's share of the rows. The correct weight is the replica's share of the
         # unmasked entries, so that the weights are multiplied by the quotient of the two shares.
@@ -142,7 +146,9 @@ def _apply_valid_mask(stock: Callable) -> Callable:
 def _compute_weighted_loss(stock: Callable) -> Callable:
     @functools.wraps(stock)
     def compute_weighted_loss(losses: Any, *args: Any, **kwargs: Any) -> Any:
-        exact = value_of_global_batch(losses)
+        batch = current_batch()
+        exact = None if batch is None else value_of_global_batch(losses, batch)
+        _local.is_exact = exact is not None
         return stock(losses if exact is None else exact, *args, **kwargs)
 
     return compute_weighted_loss
@@ -162,11 +168,14 @@ def _get_reduction(stock: Callable, reductions: Any) -> Callable:
 
 def _call_of_loss(stock: Callable, reductions: Any) -> Callable:
     def call(self: Any, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
-        value = stock(self, y_true, y_pred, sample_weight)
+        with temporarily(_local, is_exact=False):
+            value = stock(self, y_true, y_pred, sample_weight)
+            is_exact = _local.is_exact
         batch = current_batch()
         if batch is None or self.reduction == reductions.NONE or not batch.is_replica_mean:
             return value
-        if self.reduction == reductions.SUM and not batch.is_mean_by_weights(sample_weight):
+        is_sum = self.reduction == reductions.SUM and not is_exact
+        if is_sum and not batch.is_mean_by_weights(sample_weight):
             return batch.mean_of_sum(value)
         notice_sums([value], batch)
         batch.means.append(value)
@@ -208,7 +217,7 @@ def _apply() -> None:
     losses_utils.scale_loss_for_distribution = _scale(losses_utils.scale_loss_for_distribution)
     losses_utils.compute_weighted_loss = _compute_weighted_loss(losses_utils.compute_weighted_loss)
     loss._get_reduction = _get_reduction(loss._get_reduction, losses_utils.ReductionV2)
-    loss.__call__ = with_arguments(_call_of_loss(loss.__call__, losses_utils.ReductionV2))
+    loss.__call__ = _call_of_loss(loss.__call__, losses_utils.ReductionV2)
     compile_utils.LossesContainer.__call__ = _loss_of_container(compile_utils.LossesContainer.__call__)
     utils.all_reduce_sum_gradients = _summed_by_rows(utils.all_reduce_sum_gradients)
     patch_method(tf.keras.layers.Layer, "__call__", with_noted_outputs)

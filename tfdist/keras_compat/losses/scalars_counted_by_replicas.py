@@ -25,8 +25,7 @@ import tensorflow as tf
 from tfdist.keras_compat.losses.division import is_part
 from tfdist.keras_compat.losses.global_batch import GlobalBatch, current_batch, fraction, temporarily
 from tfdist.keras_compat.losses.means_over_rows import are_means_over_rows
-from tfdist.keras_compat.losses.sums_in_calls import value_of_global_batch, with_arguments
-from tfdist.keras_compat.losses.sums_in_steps import value_in_step
+from tfdist.keras_compat.losses.sums_in_steps import value_of_global_batch
 from tfdist.keras_compat.mend import Mend, patch_method
 from tfdist.keras_compat.version import keras_in_use
 
@@ -45,9 +44,7 @@ def _counted_by_rows(stock: Callable) -> Callable:
         batch = current_batch()
         if batch is None or not isinstance(self, tf.keras.metrics.Mean):
             return stock(self, values, sample_weight=sample_weight)
-        exact = value_of_global_batch(values)
-        if exact is None and tf.is_tensor(values):
-            exact = value_in_step(values, batch)
+        exact = value_of_global_batch(values, batch) if tf.is_tensor(values) else None
         values = values if exact is None else exact
         values = tf.cast(tf.convert_to_tensor(_without_list(values, sample_weight, batch)), self.dtype)
         if values.shape.rank != 0 and (sample_weight is not None or not are_means_over_rows(values, batch)):
@@ -112,8 +109,6 @@ def _apply() -> None:
         # In Keras 2 tfdist itself gives the mean of losses its weights.
         for name in ("train_step", "test_step"):
             patch_method(TensorFlowTrainer, name, _tracking)
-    wrapper = next(base for base in tf.keras.metrics.MeanMetricWrapper.__mro__ if "update_state" in vars(base))
-    patch_method(wrapper, "update_state", with_arguments)
     owner = next(base for base in tf.keras.metrics.Mean.__mro__ if "update_state" in vars(base))
     owner.update_state = _counted_by_rows(owner.update_state)
 

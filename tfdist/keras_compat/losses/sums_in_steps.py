@@ -1,7 +1,8 @@
-"""Scalars of a step of one's own that are functions of sums over rows, for the global batch.
+"""Scalars of a step that are functions of sums over rows, for the global batch.
 
-A train_step may compute such a loss itself, differentiate it, count it in a Mean and return it, and a layer may add one
-with add_loss. They are followed to the data of the step and to the outputs of layers, whose first axis is that of rows.
+A compiled loss or metric may be such a function. A train_step may compute one itself, differentiate it, count it in a
+Mean and return it, and a layer may add one with add_loss. They are followed to the data of the step and to the outputs
+of layers, whose first axis is that of rows.
 """
 
 from __future__ import annotations
@@ -16,14 +17,13 @@ from tfdist.keras_compat.losses.first_axis import is_of_rows
 from tfdist.keras_compat.losses.following_rows.followed import Followed
 from tfdist.keras_compat.losses.functions_of_sums import FunctionOfSums, function_of_sums
 from tfdist.keras_compat.losses.global_batch import GlobalBatch, current_batch, works_alone
-from tfdist.keras_compat.losses.sums_in_calls import current_call
 
 
-def value_in_step(value: Any, batch: GlobalBatch) -> tf.Tensor | None:
+def value_of_global_batch(value: Any, batch: GlobalBatch) -> tf.Tensor | None:
     """Returns a scalar that is a function of sums over rows for the global batch, the same on all replicas.
 
     Args:
-        value: a scalar that a step or a layer has computed on this replica.
+        value: a scalar that a step, a loss, a metric or a layer has computed on this replica.
         batch: the global batch of the step.
 
     Returns:
@@ -65,7 +65,7 @@ def entries_and_seeds(
 
 
 def _function(value: Any, batch: GlobalBatch) -> FunctionOfSums | None:
-    if current_call() is not None or not batch.is_replica_mean or works_alone():
+    if not batch.is_replica_mean or works_alone():
         return None
 
     def source(tensor: tf.Tensor) -> Followed | None:
@@ -76,12 +76,15 @@ def _function(value: Any, batch: GlobalBatch) -> FunctionOfSums | None:
 
 def _rows_of(tensor: tf.Tensor, batch: GlobalBatch) -> Followed | None:
     """Returns what is known of the data of a step, or of the output of a layer; None if it may have no rows."""
-    length, rows = tensor.shape[0] if tensor.shape.rank else 0, batch.static_rows
-    if length == 0 or (length is None) != (rows is None) or not is_of_rows(tensor):
+    if not tensor.shape.rank or not is_of_rows(tensor):
         return None
-    if length is None or rows is None:
-        return Followed(axis=0, entries=None)
-    return Followed(axis=0, entries=length // rows) if rows > 1 and length % rows == 0 else None
+    length, rows = tensor.shape[0], batch.static_rows
+    if length is None:
+        return Followed(axis=0, entries=None if rows else 1)
+    # A tensor of shape (1,) may be the loss of a model.
+    if not rows or not length or length % rows or (tensor.shape.rank == length == 1):
+        return None
+    return Followed(axis=0, entries=length // rows) if rows > 1 or length == 1 else None
 
 
 def with_noted_outputs(stock: Callable) -> Callable:

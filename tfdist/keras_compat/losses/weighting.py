@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from tfdist.keras_compat.losses.division import is_part
 from tfdist.keras_compat.losses.global_batch import GlobalBatch, current_batch
-from tfdist.keras_compat.losses.sums_in_steps import value_in_step
+from tfdist.keras_compat.losses.sums_in_steps import value_of_global_batch
 
 
 def weighted_gradients(gradients: Sequence[Any]) -> list[Any]:
@@ -59,5 +59,5 @@ def part_of_global(value: tf.Tensor, batch: GlobalBatch) -> tf.Tensor:
     """
     if not batch.is_replica_mean and is_part(value, batch):
         return tf.identity(value)
-    exact = value_in_step(value, batch)
+    exact = value_of_global_batch(value, batch)
     return _times_share(value if exact is None else exact, batch)

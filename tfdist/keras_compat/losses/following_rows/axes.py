@@ -151,22 +151,26 @@ def _gathered(operation: tf.Operation, given: Sequence[Followed]) -> Followed:
             raise NotFollowed
         added = rank_of(operation.inputs[1]) - 1
         return moved(values, lambda own: own + (added if axis < own else 0))
-    if values.axis == axis == 0 and places.axis == 0 and _is_where(operation.inputs[1]):
-        return dataclasses.replace(values, entries=None, is_selected=True)
     raise NotFollowed
 
 
-def _is_where(places: tf.Tensor) -> bool:
-    """Returns whether places are those of the true entries of a mask, which tf.boolean_mask takes."""
-    while places.op.type in ("Squeeze", "Identity", "Cast"):
-        places = places.op.inputs[0]
-    return places.op.type == "Where"
-
-
 def _where(operation: tf.Operation, given: Sequence[Followed]) -> Followed:
-    if given[0].axis != 0 or given[0].depth:
+    """The places of the true entries of a mask, by which tf.boolean_mask takes the same entries of a tensor."""
+    if given[0].axis != 0 or given[0].depth or rank_of(operation.inputs[0]) != 1:
         raise NotFollowed
-    return Followed(axis=0, entries=None, is_selected=True)
+    return dataclasses.replace(given[0], is_places=True)
+
+
+def by_places(operation: tf.Operation, given: Sequence[Followed]) -> Followed:
+    """Places are no values: rows have other places on one device."""
+    if operation.type in ("Squeeze", "Identity", "Cast") and given[0].is_places:
+        return given[0]
+    values, places = given[:2]
+    if operation.type != "GatherV2" or values.is_places or values.axis != 0 or values.entries != places.entries:
+        raise NotFollowed
+    if operation.get_attr("batch_dims") or tf.get_static_value(operation.inputs[2]) != 0:
+        raise NotFollowed
+    return dataclasses.replace(values, entries=None, is_selected=True, is_places=False)
 
 
 def _by_last_axis(operation: tf.Operation, given: Sequence[Followed]) -> Followed:
@@ -205,8 +209,11 @@ def _images(operation: tf.Operation, given: Sequence[Followed]) -> Followed:
 
 
 def _product(operation: tf.Operation, given: Sequence[Followed]) -> Followed:
-    is_transposed = operation.type == "MatMul" and operation.get_attr("transpose_a")
-    if given[0].axis != 0 or given[0].depth or is_transposed:
+    left, right = (one.shape for one in operation.inputs)
+    is_transposed = operation.get_attr("transpose_a" if operation.type == "MatMul" else "adj_x")
+    # The rows are an axis of several matrices, or the rows of one.
+    is_alone = right.rank == 2 or (right.rank == left.rank and right[0] == 1)
+    if given[0].axis != 0 or given[0].depth or (is_transposed and left.rank == 2) or not is_alone:
         raise NotFollowed
     return given[0]
 
@@ -220,10 +227,14 @@ def _padded(operation: tf.Operation, given: Sequence[Followed]) -> Followed:
 
 def _broadcast(operation: tf.Operation, given: Sequence[Followed]) -> Followed:
     values, shape = given
-    if not shape.is_shape or values.axis is not None:
-        added = rank_of(operation.outputs[0]) - rank_of(operation.inputs[0])
-        return moved(values, lambda axis: axis + added)
-    return _filled(operation, [shape, values])
+    if values.axis is None and not shape.is_shape:
+        return values
+    if values.axis is None:
+        return _filled(operation, [shape, values])
+    added = rank_of(operation.outputs[0]) - rank_of(operation.inputs[0])
+    if shape.counted != values.axis + added:
+        raise NotFollowed
+    return moved(values, lambda axis: axis + added)
 
 
 def _filled(operation: tf.Operation, given: Sequence[Followed]) -> Followed:

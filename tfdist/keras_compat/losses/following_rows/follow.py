@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from tfdist.keras_compat.losses.following_rows.axes import AXES
+from tfdist.keras_compat.losses.following_rows.axes import AXES, by_places
 from tfdist.keras_compat.losses.following_rows.entries import ENTRIES
 from tfdist.keras_compat.losses.following_rows.followed import SHARED, Followed, NotFollowed
 
@@ -52,6 +52,8 @@ def follow(operation: tf.Operation, given: Sequence[Followed]) -> Followed:
         raise NotFollowed
     if all(one == SHARED for one in given):
         return SHARED
+    if any(one.is_places for one in given):
+        return by_places(operation, given)
     if kind in _BY_SHAPES and not given[_BY_SHAPES[kind]].is_shape:
         return _RULES[kind](operation, given)
     if kind in ("Shape", "Size") or any(one.is_shape for one in given):

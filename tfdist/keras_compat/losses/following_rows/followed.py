@@ -23,6 +23,7 @@ class Followed:
         is_linear: whether it is a linear function of means over rows, if it is computed from some.
         entries: number of entries along the axis for each row, if it is known.
         is_selected: whether the length of the axis is not the number of rows or a multiple, as after a mask.
+        is_places: whether it has the places of selected entries.
         is_shape: whether it is a shape, or numbers of one.
         counted: the place of the number of rows in the shape, if it is the whole shape of a tensor.
     """
@@ -33,6 +34,7 @@ class Followed:
     is_linear: bool = True
     entries: int | None = 1
     is_selected: bool = False
+    is_places: bool = False
     is_shape: bool = False
     counted: int | None = None
 

@@ -35,8 +35,10 @@ def _reshaped(operation: tf.Operation, given: Sequence[Followed]) -> Followed:
     if first is None or (given_shape is not None and given_shape[place] == -1 and before[0] is None):
         # All other axes are given.
         return dataclasses.replace(values, axis=place, entries=None)
-    entries = None if before[0] is None or values.entries is None else values.entries * first / before[0]
-    if entries is None or not entries.is_integer() or not entries:
+    if not before[0] or not values.entries:
+        raise NotFollowed
+    entries = values.entries * first / before[0]
+    if not entries or not entries.is_integer():
         raise NotFollowed
     return dataclasses.replace(values, axis=place, entries=int(entries))
 

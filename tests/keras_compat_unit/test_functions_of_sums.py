@@ -292,4 +292,6 @@ def test_fit_and_evaluate_have_the_numbers_of_one_device(name, whole):
         model = compiled(strategy, **options)
         history, evaluated = model.fit(data, epochs=2, verbose=0), model.evaluate(data, verbose=0)
         results.append((history.history, evaluated, model.get_weights()))
-    tf.nest.map_structure(functools.partial(np.testing.assert_allclose, rtol=1e-10, atol=1e-12), *results)
+    # Until Keras 3.12, the mean over unmasked steps has a divisor that is larger by 1e-7.
+    bound = 1e-6 if KERAS_3 and options.get("masks") and keras_in_use().release < (3, 12) else 1e-10
+    tf.nest.map_structure(functools.partial(np.testing.assert_allclose, rtol=bound, atol=1e-12), *results)

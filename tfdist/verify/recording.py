@@ -250,8 +250,10 @@ def weights_of(model: Any) -> dict[str, np.ndarray]:
     # Keras 2 lists the variables of metrics among the weights. Replicas may count other numbers in them for the same
     # result, which is part of the logs.
     counters = {id(variable) for metric in model.metrics for variable in metric.variables}
-    # Keras 2 raises for the weights of a Sequential that has not been called.
-    weights = model.weights if model.built or hasattr(model, "path") else []
+    weights: list[Any] = []
+    with contextlib.suppress(ValueError):
+        # A Sequential that has not been called may raise.
+        weights = model.weights
     for weight, value in zip(weights, model.get_weights() if weights else [], strict=True):
         if id(weight) in counters:
             continue

@@ -34,6 +34,25 @@ variable = getattr(layer.mean, "_value", layer.mean)
 outcome(lambda: [float(one) for one in strategy.experimental_local_results(variable)])
 """
 
+DESCENT = """
+strategy = mirrored()
+with strategy.scope():
+    layer = keras.layers.Dense(1, use_bias=False, kernel_initializer="zeros")
+    layer.build((None, 1))
+
+
+def descend(batch):
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(layer(batch))
+    weight = layer.trainable_weights[0]
+    weight.assign_sub(tape.gradient(loss, weight))
+
+
+strategy.run(descend, args=(on_each_replica(lambda replica: tf.fill([2, 1], float(replica))),))
+variable = getattr(layer.kernel, "_value", layer.kernel)
+outcome(lambda: [float(one[0, 0]) for one in strategy.experimental_local_results(variable)])
+"""
+
 METRIC_OF_NO_ROWS = """
 class MeanOfBatches(keras.metrics.Metric):
     def __init__(self):

@@ -296,6 +296,12 @@ outcome(lambda: signal.Signals(-subprocess.run([sys.executable, "-c", CRASHING])
         outcome="OUTCOME [0.0, 1.0]",
     ),
     Canary(
+        mends=("gradients_used_by_the_step",),
+        shows="a gradient that a step subtracts from a weight is that of the replica's own rows",
+        program=metric_programs.DESCENT,
+        outcome="OUTCOME [0.0, -2.0]",
+    ),
+    Canary(
         mends=("metrics_of_no_rows",),
         shows="a metric of one's own is NaN if a replica has no rows",
         program=metric_programs.METRIC_OF_NO_ROWS,

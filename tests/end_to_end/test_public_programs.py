@@ -33,6 +33,7 @@ CORE = (
     "loss_per_row",
     "logs_of_results",
     "losses_in_a_dict",
+    "own_updates",
     "running_means",
     "strategy_run_loop",
     "vae",

@@ -48,6 +48,7 @@ from tfdist.keras_compat.layers import (
 from tfdist.keras_compat.losses import (
     activity_regularizers_add_rows,
     ctc_of_no_rows,
+    gradients_used_by_the_step,
     loss_called_on_one_replica,
     loss_divided_by_replicas,
     loss_divided_by_replicas_keras2,
@@ -130,6 +131,8 @@ MENDS: tuple[Mend, ...] = (
     # Before loss_divided_by_replicas_keras2, which wraps the same method for several replicas.
     loss_called_on_one_replica.MEND,
     loss_divided_by_replicas_keras2.MEND,
+    # After the mends of losses, whose gradients it notes.
+    gradients_used_by_the_step.MEND,
     batch_statistics_read_locally.MEND,
     statistics_of_an_empty_replica.MEND,
     convolution_of_no_rows.MEND,

@@ -12,18 +12,16 @@ with the number of rows: a sum that is divided by nothing, or by a constant, may
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
 
+from tfdist.keras_compat.losses.computed_again import TooManyOperations, again, in_order
 from tfdist.keras_compat.losses.following_rows.entries import is_sum_over_rows
 from tfdist.keras_compat.losses.following_rows.follow import follow
 from tfdist.keras_compat.losses.following_rows.followed import SHARED, Followed, NotFollowed
 from tfdist.keras_compat.losses.global_batch import GlobalBatch
-
-# A loss function has some hundred operations, a model many more.
-_MOST_OPERATIONS = 2000
 
 
 def function_of_sums(
@@ -60,33 +58,16 @@ def function_of_sums(
         return id(tensor) in known
 
     try:
-        order = list(_in_order(value.op, is_source))
+        order = list(in_order([value], is_source))
         for operation in order:
             result = follow(operation, [known[id(one)] for one in operation.inputs])
             known.update((id(one), result) for one in operation.outputs if id(one) not in known)
-    except NotFollowed:
+    except (NotFollowed, TooManyOperations):
         return None
     result = known[id(value)]
     if not result.depth or result.axis is not None or result.power or result.is_linear:
         return None
     return FunctionOfSums(value, order, known, list(means.values()), batch)
-
-
-def _in_order(last: tf.Operation, is_source: Callable[[tf.Tensor], bool]) -> Iterator[tf.Operation]:
-    """Yields the operations from which an operation is computed, each after its operands, and itself at the end."""
-    seen, waiting = set[int](), [(last, False)]
-    while waiting:
-        operation, is_ready = waiting.pop()
-        if is_ready:
-            yield operation
-            continue
-        if id(operation) in seen:
-            continue
-        seen.add(id(operation))
-        if len(seen) > _MOST_OPERATIONS:
-            raise NotFollowed
-        waiting.append((operation, True))
-        waiting.extend((one.op, False) for one in operation.inputs if not is_source(one))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -129,7 +110,7 @@ class FunctionOfSums:
             self._add_up(sums, self._used_means() if depth == 1 else [])
             for operation in at_depth:
                 if operation not in sums:
-                    results = _again(operation, [self._now(one) for one in operation.inputs])
+                    results = again(operation, [self._now(one) for one in operation.inputs])
                     self.computed.update(zip(map(id, operation.outputs), results, strict=True))
         return self._now(self.value)
 
@@ -176,24 +157,3 @@ def _sum_over_replicas(values: Sequence[tf.Tensor]) -> list[tf.Tensor]:
     total = tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, packed)
     parts = tf.split(total, lengths)
     return [tf.reshape(part, one.shape) for part, one in zip(parts, values, strict=True)]
-
-
-def _again(operation: tf.Operation, inputs: Sequence[tf.Tensor]) -> Sequence[tf.Tensor]:
-    """Returns the results of an operation for other operands, known to tapes."""
-    from tensorflow.python.eager import execute
-    from tensorflow.python.framework import op_def_library
-
-    waiting, arguments, inferred = list(inputs), dict[str, Any](), set[str]()
-    for argument in operation.op_def.input_arg:
-        number = operation.get_attr(argument.number_attr) if argument.number_attr else None
-        taken, waiting = waiting[: number or 1], waiting[number or 1 :]
-        arguments[argument.name] = taken[0] if number is None else taken
-        inferred |= {argument.type_attr, argument.number_attr}
-    names = [one.name for one in operation.op_def.attr]
-    attributes = {name: operation.get_attr(name) for name in names}
-    given = {name: value for name, value in attributes.items() if name not in inferred}
-    _, _, new, _ = op_def_library._apply_op_helper(operation.type, **arguments, **given)
-    if execute.must_record_gradient():
-        flat = tuple(one for pair in attributes.items() for one in pair)
-        execute.record_gradient(operation.type, new.inputs, flat, new.outputs)
-    return new.outputs

@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from tfdist.allreduce.update_hook import UpdateHook
 from tfdist.keras_compat.losses.divided_sums import are_divided_by_rows, divided_by_rows
+from tfdist.keras_compat.losses.noted_gradients import NotedGradients
 from tfdist.keras_compat.losses.rule import StepRule
 
 _local = threading.local()
@@ -36,6 +37,7 @@ class GlobalBatch:
         outputs: the data of the step, and the outputs of layers, by their id.
         functions: values for the global batch of scalars that are functions of sums over rows, by the id of the scalar
             of this replica, and this scalar; None for other scalars.
+        gradients: the gradients with respect to variables that the step has computed.
         total_of_inputs: float32 scalar, number of rows of the first inputs of all replicas, which is `total` unless
             targets have other numbers of rows than inputs.
     """
@@ -53,6 +55,7 @@ class GlobalBatch:
     judged_sums: list[tf.Tensor] = dataclasses.field(default_factory=list)
     outputs: dict[int, tf.Tensor] = dataclasses.field(default_factory=dict)
     functions: dict[int, tuple[Any, tf.Tensor | None]] = dataclasses.field(default_factory=dict)
+    gradients: NotedGradients = dataclasses.field(default_factory=NotedGradients)
     total_of_inputs: tf.Tensor | None = None
 
     def note_outputs(self, outputs: Any) -> None:
@@ -71,6 +74,20 @@ class GlobalBatch:
             dtype: the result has this dtype. The fraction is computed in float64 for float64, else in float32.
         """
         return fraction(self.rows, self.total, dtype)
+
+    def times_share(self, value: Any) -> Any:
+        """Returns a tensor or IndexedSlices, multiplied by the share of the rows, so that those of replicas add up.
+
+        Args:
+            value: of this replica, such as a gradient. None stays None.
+        """
+        if value is None:
+            return None
+        if isinstance(value, tf.IndexedSlices):
+            return tf.IndexedSlices(self.times_share(value.values), value.indices, value.dense_shape)
+        value = tf.convert_to_tensor(value)
+        # A mean over no rows is NaN. multiply_no_nan returns 0 where the share is 0.
+        return tf.math.multiply_no_nan(value, self.share(value.dtype))
 
     def mean_of_sum(self, value: tf.Tensor) -> tf.Tensor:
         """Returns a loss that is a sum over rows as a mean over the rows of the replica, whose mean is the global sum.

@@ -32,7 +32,7 @@ def gradients_of_rows(target: Any, sources: Any, gradients: Any, batch: GlobalBa
     if not all(is_mean_over_rows(one, batch) for one in tf.nest.flatten(target)):
         return gradients
     found = tf.nest.flatten(gradients)
-    scaled = [_of_global_batch(one, batch) if rows else one for one, rows in zip(found, with_rows, strict=True)]
+    scaled = [batch.times_share(one) if rows else one for one, rows in zip(found, with_rows, strict=True)]
     return tf.nest.pack_sequence_as(gradients, scaled)
 
 
@@ -40,12 +40,3 @@ def _may_be_rows(source: Any, batch: GlobalBatch) -> bool:
     # A tensor of known rows that is computed from a weight may be as long. A constant, such as the zeros from which a
     # perturbation begins, has no origin that tells, and is judged by its length, as is an eager tensor.
     return has_rows(source, batch) and not (hasattr(source, "graph") and is_of_weights(source))
-
-
-def _of_global_batch(gradient: Any, batch: GlobalBatch) -> Any:
-    if isinstance(gradient, tf.IndexedSlices):
-        return tf.IndexedSlices(_of_global_batch(gradient.values, batch), gradient.indices, gradient.dense_shape)
-    if gradient is None:
-        return None
-    # The gradient of a mean over no rows is NaN.
-    return tf.math.multiply_no_nan(gradient, batch.share(gradient.dtype))

@@ -15,8 +15,10 @@ import tensorflow as tf
 
 from tfdist.keras_compat.losses.first_axis import is_of_rows
 from tfdist.keras_compat.losses.following_rows.followed import Followed
+from tfdist.keras_compat.losses.functions_of_gradients import of_all_replicas
 from tfdist.keras_compat.losses.functions_of_sums import FunctionOfSums, function_of_sums
 from tfdist.keras_compat.losses.global_batch import GlobalBatch, current_batch, works_alone
+from tfdist.keras_compat.losses.noted_gradients import Kind
 
 
 def value_of_global_batch(value: Any, batch: GlobalBatch) -> tf.Tensor | None:
@@ -30,8 +32,9 @@ def value_of_global_batch(value: Any, batch: GlobalBatch) -> tf.Tensor | None:
         None if the value is no such function, or if that is not known, so that it counts with the replica's rows.
     """
     if id(value) not in batch.functions:
-        function = _function(value, batch)
-        batch.functions[id(value)] = (value, function.compute() if function else None)
+        exact = _of_gradients(value, batch)
+        function = _function(value, batch) if exact is None else None
+        batch.functions[id(value)] = (value, function.compute() if function else exact)
     return batch.functions[id(value)][1]
 
 
@@ -62,6 +65,13 @@ def entries_and_seeds(
     batch.functions[id(target)] = (target, value)
     pairs = [(one, seed) for one, seed in zip(entries, gradient(tape, value, entries), strict=True) if seed is not None]
     return [one for one, _ in pairs], [tf.convert_to_tensor(seed) for _, seed in pairs]
+
+
+def _of_gradients(value: Any, batch: GlobalBatch) -> tf.Tensor | None:
+    """Returns a scalar that is computed from gradients, such as their norm, for the global batch."""
+    if not tf.is_tensor(value) or value.shape.rank != 0:
+        return None
+    return of_all_replicas([value], batch, least=Kind.OTHER if batch.is_replica_mean else Kind.LINEAR)[0]
 
 
 def _function(value: Any, batch: GlobalBatch) -> FunctionOfSums | None:

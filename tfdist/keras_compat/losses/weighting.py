@@ -12,7 +12,9 @@ from typing import Any
 import tensorflow as tf
 
 from tfdist.keras_compat.losses.division import is_part
+from tfdist.keras_compat.losses.functions_of_gradients import of_all_replicas
 from tfdist.keras_compat.losses.global_batch import GlobalBatch, current_batch
+from tfdist.keras_compat.losses.noted_gradients import Kind
 from tfdist.keras_compat.losses.sums_in_steps import value_of_global_batch
 
 
@@ -23,9 +25,45 @@ def weighted_gradients(gradients: Sequence[Any]) -> list[Any]:
         gradients: dense gradients, IndexedSlices or None, of this replica.
     """
     batch = current_batch()
-    if batch is None or not batch.is_replica_mean:
+    if batch is None:
         return list(gradients)
-    return [_weighted(gradient, batch) for gradient in gradients]
+    exact = _of_all_replicas(gradients, batch)
+    return [
+        _part(own if one is None else one, batch, is_exact=one is not None)
+        for own, one in zip(gradients, exact, strict=True)
+    ]
+
+
+def sums_known_already(gradients: Sequence[Any]) -> list[Any] | None:
+    """Returns the gradients of the global batch if the step has added all of them up before, to clip them; else None.
+
+    Args:
+        gradients: dense gradients, IndexedSlices or None, of this replica.
+    """
+    batch = current_batch()
+    exact = [] if batch is None else _of_all_replicas(gradients, batch)
+    is_known = any(one is not None for one in exact) and all(
+        own is None or one is not None for own, one in zip(gradients, exact, strict=True)
+    )
+    return exact if is_known else None
+
+
+def _of_all_replicas(gradients: Sequence[Any], batch: GlobalBatch) -> list[Any]:
+    # The shares of all replicas add up to 1, so that what is added to every gradient, such as a weight decay, counts
+    # once. Without them it would count once for each replica.
+    return of_all_replicas(gradients, batch, least=Kind.OTHER if batch.is_replica_mean else Kind.AFFINE)
+
+
+def _part(gradient: Any, batch: GlobalBatch, *, is_exact: bool) -> Any:
+    """Returns a gradient whose sum over replicas is that of the global batch."""
+    if batch.is_replica_mean:
+        return batch.times_share(gradient)
+    if not is_exact:
+        return gradient
+    replicas = tf.distribute.get_replica_context().num_replicas_in_sync
+    if isinstance(gradient, tf.IndexedSlices):
+        return tf.IndexedSlices(gradient.values / replicas, gradient.indices, gradient.dense_shape)
+    return gradient / replicas
 
 
 def rows_of_step() -> tf.Tensor | None:
@@ -35,19 +73,6 @@ def rows_of_step() -> tf.Tensor | None:
     """
     batch = current_batch()
     return batch.rows if batch is not None and batch.is_replica_mean else None
-
-
-def _weighted(gradient: Any, batch: GlobalBatch) -> Any:
-    if gradient is None:
-        return None
-    if isinstance(gradient, tf.IndexedSlices):
-        return tf.IndexedSlices(_times_share(gradient.values, batch), gradient.indices, gradient.dense_shape)
-    return _times_share(tf.convert_to_tensor(gradient), batch)
-
-
-def _times_share(value: tf.Tensor, batch: GlobalBatch) -> tf.Tensor:
-    # A mean over no rows is NaN. multiply_no_nan returns 0 where the share is 0.
-    return tf.math.multiply_no_nan(value, batch.share(value.dtype))
 
 
 def part_of_global(value: tf.Tensor, batch: GlobalBatch) -> tf.Tensor:
@@ -60,4 +85,4 @@ def part_of_global(value: tf.Tensor, batch: GlobalBatch) -> tf.Tensor:
     if not batch.is_replica_mean and is_part(value, batch):
         return tf.identity(value)
     exact = value_of_global_batch(value, batch)
-    return _times_share(value if exact is None else exact, batch)
+    return batch.times_share(value if exact is None else exact)

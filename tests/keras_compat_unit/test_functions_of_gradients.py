@@ -1,0 +1,320 @@
+"""What a step computes from its gradients is that of the global batch: clipped gradients, own updates, norms."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tfdist
+from tfdist.keras_compat.losses import functions_of_gradients
+
+pytestmark = pytest.mark.usefixtures("float64")
+keras = tf.keras
+layers = keras.layers
+BATCH, WORDS = 8, 7
+RANDOM = np.random.default_rng(1)
+# The last batch has 5 rows, so that one of four replicas has none.
+DATA = (RANDOM.normal(size=(21, 3)), RANDOM.integers(0, WORDS, size=(21, 4))), RANDOM.normal(size=(21, 2)) * 3
+STEPS = 2
+
+
+class Model(keras.Model):
+    """Gives its gradients to a function, which updates the weights.
+
+    Args:
+        update: gets the model, the gradients, of which that of the embedding are slices, and the batch; returns logs.
+        divides: whether the loss is divided by the global batch.
+    """
+
+    def __init__(self, update: Callable[..., Any], *, divides: bool = False) -> None:
+        super().__init__()
+        self.update, self.divides = update, divides
+        self.words = layers.Embedding(WORDS, 3)
+        self.hidden, self.outputs_of_rows = layers.Dense(5, activation="tanh"), layers.Dense(2)
+        self.tracker = keras.metrics.Mean(name="tracked")
+        self.stores, self.count = list[Any](), None
+
+    @property
+    def metrics(self) -> list[Any]:
+        return [self.tracker]
+
+    def call(self, inputs: Any) -> Any:
+        x, words = inputs
+        return self.outputs_of_rows(self.hidden(tf.concat([x, tf.reduce_sum(self.words(words), axis=1)], axis=-1)))
+
+    def gradients(self, data: Any) -> tuple[Any, list[Any]]:
+        x, y = data
+        with tf.GradientTape() as tape:
+            loss = self.mean(tf.reduce_mean(tf.square(y - self(x)), axis=-1))
+        return loss, tape.gradient(loss, self.trainable_variables)
+
+    def mean(self, each: Any) -> Any:
+        return tf.nn.compute_average_loss(each) if self.divides else tf.reduce_mean(each)
+
+    def train_step(self, data: Any) -> dict[str, Any]:
+        loss, gradients = self.gradients(data)
+        return {"loss": loss, **(self.update(self, gradients, data) or {})}
+
+    def applied(self, gradients: Sequence[Any]) -> None:
+        self.optimizer.apply_gradients(zip(gradients, self.trainable_variables, strict=True))
+
+    def with_weights(self, gradients: Sequence[Any]) -> list[tuple[Any, Any, Any]]:
+        dense = [tf.convert_to_tensor(one) for one in gradients]
+        return list(zip(self.trainable_variables, dense, self.stores, strict=True))
+
+
+def clipped_by_norm(model: Any, gradients: Any, data: Any) -> None:
+    model.applied([tf.clip_by_norm(one, 0.3) for one in gradients])
+
+
+def clipped_by_value(model: Any, gradients: Any, data: Any) -> None:
+    model.applied([tf.clip_by_value(one, -0.1, 0.1) for _, one, _ in model.with_weights(gradients)])
+
+
+def clipped_together(model: Any, gradients: Any, data: Any) -> dict[str, Any]:
+    clipped, norm = tf.clip_by_global_norm(gradients, 0.5)
+    model.applied(clipped)
+    return {"norm": norm}
+
+
+def clipped_in_a_function(model: Any, gradients: Any, data: Any) -> None:
+    clip = tf.function(lambda given: tf.clip_by_global_norm(given, 0.5)[0])
+    model.applied(clip([one for _, one, _ in model.with_weights(gradients)]))
+
+
+def clipped_to_weights(model: Any, gradients: Any, data: Any) -> None:
+    """Adaptive gradient clipping, as for networks without normalization."""
+    clipped = []
+    for weight, gradient, _ in model.with_weights(gradients):
+        limit, size = 0.1 * tf.maximum(tf.norm(weight), 1e-3), tf.norm(gradient)
+        clipped.append(tf.where(size < limit, gradient, gradient * limit / tf.maximum(size, 1e-6)))
+    model.applied(clipped)
+
+
+def signs(model: Any, gradients: Any, data: Any) -> None:
+    model.applied([tf.sign(one) for _, one, _ in model.with_weights(gradients)])
+
+
+def centralized(model: Any, gradients: Any, data: Any) -> None:
+    model.applied([one - tf.reduce_mean(one, axis=0) for _, one, _ in model.with_weights(gradients)])
+
+
+def decayed(model: Any, gradients: Any, data: Any) -> None:
+    model.applied([one + 0.01 * weight for weight, one, _ in model.with_weights(gradients)])
+
+
+def subtracted(model: Any, gradients: Any, data: Any) -> None:
+    for weight, gradient, _ in model.with_weights(gradients):
+        weight.assign_sub(0.1 * gradient)
+
+
+def subtracted_in_a_branch(model: Any, gradients: Any, data: Any) -> None:
+    model.count.assign(model.count + 1)
+    tf.cond(model.count % 2 < 1, lambda: subtracted(model, gradients, data), lambda: None)
+
+
+def assigned(model: Any, gradients: Any, data: Any) -> None:
+    for weight, gradient, _ in model.with_weights(gradients):
+        weight.assign(weight - 0.1 * gradient)
+
+
+def with_momentum(model: Any, gradients: Any, data: Any) -> None:
+    for weight, gradient, velocity in model.with_weights(gradients):
+        velocity.assign(0.9 * velocity + gradient)
+        weight.assign_sub(0.1 * velocity)
+
+
+def accumulated(model: Any, gradients: Any, data: Any) -> None:
+    for _, gradient, store in model.with_weights(gradients):
+        store.assign_add(gradient)
+    model.applied([tf.convert_to_tensor(store) for store in model.stores])
+
+
+def accumulated_and_clipped(model: Any, gradients: Any, data: Any) -> None:
+    for _, gradient, store in model.with_weights(gradients):
+        store.assign_add(gradient)
+    model.applied(tf.clip_by_global_norm([tf.convert_to_tensor(store) for store in model.stores], 0.5)[0])
+
+
+def sharpness_aware(model: Any, gradients: Any, data: Any) -> None:
+    columns = model.with_weights(gradients)
+    norm = tf.linalg.global_norm([gradient for _, gradient, _ in columns])
+    steps = [(weight, 0.3 * gradient / (norm + 1e-12)) for weight, gradient, _ in columns]
+    for weight, step in steps:
+        weight.assign_add(step)
+    _, second = model.gradients(data)
+    for weight, step in steps:
+        weight.assign_sub(step)
+    model.applied(second)
+
+
+def projected(model: Any, gradients: Any, data: Any) -> None:
+    """The gradient of a second task, without its part along that of the first, as in gradient surgery."""
+    x, _ = data
+    with tf.GradientTape() as tape:
+        loss = model.mean(tf.reduce_mean(tf.abs(model(x)), axis=-1))
+    others = model.with_weights(tape.gradient(loss, model.trainable_variables))
+    sums = []
+    for (_, one, _), (_, other, _) in zip(model.with_weights(gradients), others, strict=True):
+        along = tf.minimum(tf.reduce_sum(one * other), 0.0) / (tf.reduce_sum(one * one) + 1e-12)
+        sums.append(one + other - along * one)
+    model.applied(sums)
+
+
+def logged(model: Any, gradients: Any, data: Any) -> dict[str, Any]:
+    norm = tf.linalg.global_norm(gradients)
+    model.tracker.update_state(norm)
+    model.applied(gradients)
+    return {"norm": norm, "tracked": model.tracker.result(), "last": tf.reduce_mean(tf.abs(gradients[-1]))}
+
+
+# CI trains with those that take a way of their own.
+CORE = (clipped_together, clipped_in_a_function, subtracted_in_a_branch, accumulated, sharpness_aware, logged)
+UPDATES = (
+    clipped_by_norm,
+    clipped_by_value,
+    clipped_together,
+    clipped_in_a_function,
+    clipped_to_weights,
+    signs,
+    centralized,
+    decayed,
+    subtracted,
+    subtracted_in_a_branch,
+    assigned,
+    with_momentum,
+    accumulated,
+    accumulated_and_clipped,
+    sharpness_aware,
+    projected,
+    logged,
+)
+
+
+class Clipping(keras.optimizers.SGD):
+    """An optimizer of one's own that clips what it gets."""
+
+    def apply_gradients(self, grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:
+        pairs = [(tf.clip_by_norm(gradient, 0.3), variable) for gradient, variable in grads_and_vars]
+        return super().apply_gradients(pairs, *args, **kwargs)
+
+
+@functools.cache
+def strategy_of(kind: str, replicas: int) -> tf.distribute.Strategy:
+    return tfdist.create_strategy(kind, devices=replicas)
+
+
+def trained(make: Callable[[], Any], strategy: Any, optimizer: Any = None, **options: Any) -> Any:
+    keras.utils.set_random_seed(3)
+    with strategy.scope():
+        model = make()
+        model(tf.nest.map_structure(lambda one: one[:2], DATA[0]))
+        model.stores = [tf.Variable(tf.zeros_like(one), trainable=False) for one in model.trainable_variables]
+        model.count = tf.Variable(0.0, trainable=False, dtype=tf.float64)
+        model.compile(optimizer() if optimizer else keras.optimizers.SGD(0.2, momentum=0.9), **options)
+    history = model.fit(tf.data.Dataset.from_tensor_slices(DATA).batch(BATCH), epochs=STEPS, verbose=0).history
+    # A variable that replicas hold apart has a value for each of them.
+    copies = [getattr(getattr(one, "value", one), "values", None) for one in model.trainable_variables]
+    for values in filter(None, copies):
+        for value in values[1:]:
+            np.testing.assert_array_equal(value, values[0])
+    return history, model.get_weights()
+
+
+def compare(own: Any, expected: Any) -> None:
+    tf.nest.map_structure(functools.partial(np.testing.assert_allclose, rtol=1e-10, atol=1e-12), own, expected)
+
+
+def one_device(make: Callable[[], Any], **options: Any) -> Any:
+    return trained(make, tf.distribute.get_strategy(), **options)
+
+
+@pytest.mark.parametrize(
+    ("update", "divides"),
+    [
+        pytest.param(update, divides, marks=() if update in CORE and not divides else pytest.mark.full)
+        for update in UPDATES
+        for divides in (False, True)
+    ],
+    ids=lambda value: {False: "mean", True: "divided"}.get(value) or value.__name__,
+)
+def test_a_step_has_the_numbers_of_one_device(update, divides):
+    make = functools.partial(Model, update, divides=divides)
+    compare(trained(make, strategy_of("mirrored", 4)), one_device(make))
+
+
+@pytest.mark.parametrize("update", [clipped_together, subtracted, accumulated, sharpness_aware])
+def test_a_step_on_central_storage_has_the_numbers_of_one_device(update):
+    make = functools.partial(Model, update)
+    compare(trained(make, strategy_of("central_storage", 2)), one_device(make))
+
+
+@pytest.mark.parametrize("update", [clipped_together, with_momentum])
+def test_several_steps_in_one_call_have_the_numbers_of_one_device(update):
+    make = functools.partial(Model, update)
+    compare(trained(make, strategy_of("mirrored", 2), steps_per_execution=2), one_device(make))
+
+
+def test_an_optimizer_that_clips_clips_the_gradient_of_the_global_batch():
+    make = functools.partial(Model, lambda model, gradients, data: model.applied(gradients))
+    optimizer = functools.partial(Clipping, 0.2)
+    compare(trained(make, strategy_of("mirrored", 4), optimizer), one_device(make, optimizer=optimizer))
+
+
+def distributed() -> Any:
+    return tfdist.optimizers.DistributedOptimizer(keras.optimizers.SGD(0.2))
+
+
+def test_a_distributed_optimizer_gets_the_clipped_gradient_of_the_global_batch():
+    make = functools.partial(Model, clipped_together)
+    expected = one_device(make, optimizer=functools.partial(keras.optimizers.SGD, 0.2))
+    compare(trained(make, strategy_of("mirrored", 2), distributed), expected)
+
+
+@pytest.mark.parametrize(
+    ("update", "sums"),
+    [(decayed, 0), (centralized, 0), (clipped_by_norm, 1), (sharpness_aware, 1), (projected, 2)],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_gradients_are_added_up_once_for_each_call_of_a_tape(monkeypatch, update, sums):
+    stock, counted = functions_of_gradients.sum_gradients, []
+    monkeypatch.setattr(functions_of_gradients, "sum_gradients", lambda given: counted.append(1) or stock(given))
+    trained(functools.partial(Model, update), strategy_of("mirrored", 2))
+    # Each replica traces the step, once for whole batches and once for the last one.
+    traces = 2 * STEPS
+    assert len(counted) % 2 == 0
+    assert len(counted) <= sums * traces
+    assert bool(counted) == bool(sums)
+
+
+def scaled_by_rows(model: Any, gradients: Any, data: Any) -> None:
+    """A mean of absolute targets is another one on each replica."""
+    factor = tf.reduce_mean(tf.abs(data[1]))
+    model.applied([tf.clip_by_norm(factor * one, 0.3) for _, one, _ in model.with_weights(gradients)])
+
+
+def with_noise(model: Any, gradients: Any, data: Any) -> None:
+    dense = model.with_weights(gradients)
+    model.applied([tf.clip_by_norm(one + tf.random.normal(one.shape, dtype=one.dtype), 0.3) for _, one, _ in dense])
+
+
+def of_a_function(model: Any, gradients: Any, data: Any) -> None:
+    inner = tf.function(lambda given: [tf.convert_to_tensor(one) for one in model.gradients(given)[1]])
+    model.applied([tf.clip_by_norm(one, 0.3) for one in inner(data)])
+
+
+@pytest.mark.parametrize("update", [scaled_by_rows, with_noise, of_a_function])
+def test_what_depends_on_rows_stays_that_of_the_replica(monkeypatch, update):
+    """It is trained with all the same: no replica waits for a sum that others do not make."""
+
+    def no_sum(given: Any) -> Any:
+        raise AssertionError("expected no sum of gradients, received one.")
+
+    monkeypatch.setattr(functions_of_gradients, "sum_gradients", no_sum)
+    history, _ = trained(functools.partial(Model, update), strategy_of("mirrored", 2))
+    assert np.isfinite(history["loss"]).all()

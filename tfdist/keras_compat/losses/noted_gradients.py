@@ -1,0 +1,75 @@
+"""NotedGradients: the gradients that a step has computed, and what is known of tensors that are computed from them."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from typing import Any
+
+import tensorflow as tf
+
+
+class Kind(enum.IntEnum):
+    """How a tensor is computed from gradients with respect to variables.
+
+    Attributes:
+        SHARED: from none of them, but from variables and constants alone, so that it is the same on all replicas.
+        SUMMED: the same, but from a variable to which the step has assigned what is computed from them for the global
+            batch, such as an accumulator.
+        SLICES: as the values of IndexedSlices, each of them scaled.
+        LINEAR: as a linear function of them.
+        AFFINE: as a linear function, to which a shared tensor is added, such as a weight decay.
+        OTHER: as another function of them, such as a norm or a clipped gradient.
+    """
+
+    SHARED = 0
+    SUMMED = 1
+    SLICES = 2
+    LINEAR = 3
+    AFFINE = 4
+    OTHER = 5
+
+
+@dataclasses.dataclass
+class NotedGradients:
+    """The gradients with respect to variables that the step has computed on this replica.
+
+    Attributes:
+        groups: the gradients of each call of a tape: dense tensors and IndexedSlices.
+        kinds: tensors of this replica, by their id, and how they are computed from gradients.
+        of_all: tensors for the global batch, by the id of the tensor of this replica.
+        assigned: the handles of variables to which such tensors were assigned, by their id.
+    """
+
+    groups: list[list[Any]] = dataclasses.field(default_factory=list)
+    kinds: dict[int, tuple[tf.Tensor, Kind]] = dataclasses.field(default_factory=dict)
+    of_all: dict[int, tf.Tensor] = dataclasses.field(default_factory=dict)
+    assigned: dict[int, tf.Tensor] = dataclasses.field(default_factory=dict)
+
+    def note(self, gradients: list[Any], graph: Any) -> None:
+        """Notes the gradients of one call of a tape.
+
+        Args:
+            gradients: dense tensors, IndexedSlices, or None.
+            graph: the graph of the step, None without one. Replicas cannot add up what is computed in another graph.
+        """
+        group = [one for one in gradients if one is not None]
+        if graph is None or any(getattr(part, "graph", None) is not graph for one in group for part in parts_of(one)):
+            return
+        self.groups.append(group)
+        for gradient in group:
+            first, *others = parts_of(gradient)
+            self.kinds[id(first)] = (first, Kind.SLICES if others else Kind.LINEAR)
+            self.kinds.update((id(one), (one, Kind.OTHER)) for one in others)
+
+    def group_of(self, tensor: tf.Tensor) -> list[Any] | None:
+        """Returns the gradients of the call that returned a tensor, or IndexedSlices with it; None if none did."""
+        for group in self.groups:
+            if any(tensor is part for gradient in group for part in parts_of(gradient)):
+                return group
+        return None
+
+
+def parts_of(gradient: Any) -> list[tf.Tensor]:
+    """Returns the values and the indices of IndexedSlices, or the only tensor of a dense gradient."""
+    return [gradient.values, gradient.indices] if isinstance(gradient, tf.IndexedSlices) else [gradient]

@@ -578,9 +578,10 @@ bool Engine::SumUp(Operation* op, Summation& sum) {
 }
 
 // If one stream begins with summands of an operation and another stream with those of another operation, each of them
-// may wait for the other: the summands are then taken out of the streams. So are those that wait for this rank's own
-// summands, which come through other streams, and those of a rank that sends nothing more: whether it has sent all that
-// it owes is behind them. They take no more memory than what was on the way.
+// may wait for the other: the summands are then taken out of the streams. So they are if another stream begins with an
+// operation that is not started here: what it is started after may be behind the summands. So are those that wait for
+// this rank's own summands, which come through other streams, and those of a rank that sends nothing more: whether it
+// has sent all that it owes is behind them. They take no more memory than what was on the way.
 bool Engine::SpillOne() {
   auto is_blocked = [](const Peer& peer) {
     return peer.has_header && peer.receiving != nullptr && peer.receiving->sum != nullptr && peer.to_receive;
@@ -592,6 +593,7 @@ bool Engine::SpillOne() {
   Operation* first = nullptr;
   bool is_crossed = false;
   for (const auto& peer : peers_) {
+    is_crossed |= peer.has_header && peer.receiving == nullptr;
     if (!is_blocked(peer)) continue;
     if (first == nullptr) first = peer.receives_for;
     is_crossed |= peer.receives_for != first;

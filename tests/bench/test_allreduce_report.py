@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from rich.console import Console
 
 from tfdist import AllReduceOptions
@@ -68,9 +69,33 @@ def test_the_transport_with_the_fastest_pack_is_recommended_with_its_smallest_pa
 
 def test_the_recommendation_names_the_transport_if_several_were_measured(tmp_path, capsys):
     packs = [{**ROWS[3], **pack("tensorflow", 1, 2.0)}, {**ROWS[3], **pack("native", 1, 1.0)}]
-    report(Results(replicas=2, usable=None, rows=[*ROWS, {**ROWS[3], "transport": "native"}], packs=packs), tmp_path)
+    report(Results(replicas=2, usable=1e9, rows=[*ROWS, {**ROWS[3], "transport": "native"}], packs=packs), tmp_path)
     out = capsys.readouterr().out
     assert "recommended: AllReduceOptions(transport='native', bytes_per_pack=1048576), packs of 1M\n" in out
+
+
+@pytest.mark.parametrize(("seconds", "option"), [(1.0, "transport='native'"), (3.0, "algorithm='hierarchical_copy'")])
+def test_the_options_of_one_process_are_those_that_its_strategy_and_its_optimizer_take(
+    tmp_path, capsys, seconds, option
+):
+    of_tensorflow = {**ROWS[3], **pack("tensorflow", 1, 2.0), "algorithm": "hierarchical_copy"}
+    packs = [of_tensorflow, {**ROWS[3], **pack("native", 1, seconds)}]
+    report(Results(replicas=2, usable=None, rows=ROWS, packs=packs), tmp_path)
+    text = f"create_strategy(all_reduce=AllReduceOptions({option})), and DistributedOptimizer(all_reduce=AllReduce"
+    assert f"recommended: {text}Options(bytes_per_pack=1048576)), packs of 1M\n" in capsys.readouterr().out
+
+
+def test_one_transport_in_one_process_is_not_named(tmp_path, capsys):
+    packs = [{**ROWS[3], **pack("tensorflow", 1, 2.0)}]
+    report(Results(replicas=2, usable=None, rows=ROWS, packs=packs), tmp_path)
+    text = "recommended: DistributedOptimizer(all_reduce=AllReduceOptions(bytes_per_pack=1048576)), packs of 1M\n"
+    assert text in capsys.readouterr().out
+
+
+def test_no_column_of_the_table_is_cut(tmp_path, capsys):
+    row = {**ROWS[3], "algorithm": "reduction_to_one_device"}
+    report(Results(replicas=2, usable=1e9, rows=[row], packs=[]), tmp_path)
+    assert "…" not in capsys.readouterr().out
 
 
 def test_results_are_written_and_printed(tmp_path, capsys):

@@ -42,8 +42,21 @@ def test_one_process_measures_the_transport_beside_the_algorithms_of_tensorflow(
         ("reduction_to_one_device", "tensorflow"),
         ("auto", "native"),
     ]
-    best = min(found["packs"], key=lambda row: row["seconds"])["transport"]
-    assert f"recommended: AllReduceOptions(transport='{best}', bytes_per_pack=" in ended.text
+    recommended = ended.text.rpartition("recommended: ")[2].partition(", packs of ")[0]
+    # The options are taken, not refused.
+    code = f"""import tensorflow as tf
+import tfdist
+from tfdist import AllReduceOptions, create_strategy
+from tfdist.optimizers import DistributedOptimizer
+strategy = {recommended.partition(", and ")[0].replace("create_strategy(", "create_strategy('mirrored', devices=2, ")}
+with strategy.scope():
+    sgd = tf.keras.optimizers.SGD()
+    optimizer = {recommended.partition(", and ")[2].replace("Optimizer(", "Optimizer(sgd, ", 1)}
+    model = tf.keras.Sequential([tf.keras.layers.Dense(1)])
+    model.compile(optimizer, "mse")
+model.fit(tf.ones([4, 2]), tf.ones([4, 1]), verbose=0)
+"""
+    assert run([sys.executable, "-c", code], cwd=tmp_path, deadline_seconds=120.0, env=with_native).code == 0
 
 
 def test_one_replica_is_refused_for_the_native_transport(tmp_path: Path, with_native: dict[str, str]) -> None:

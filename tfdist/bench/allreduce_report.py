@@ -13,6 +13,8 @@ from tfdist.bench.sizes import size_as_text
 
 # Times within 2% of the best are noise: the recommendation treats them as equal.
 _EQUALLY_FAST = 1.02
+# Enough for all columns, also if the output is no terminal.
+_WIDTH = 160
 _COLUMNS = (
     "size",
     "algorithm",
@@ -57,14 +59,24 @@ def report(results: Results, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "allreduce.json").write_text(json.dumps(dataclasses.asdict(results), indent=1))
     plot(results.rows, results.usable, folder / "allreduce.png")
-    Console(width=132).print(table([*results.rows, *results.packs], results.usable))
+    Console(width=_WIDTH).print(table([*results.rows, *results.packs], results.usable))
     if results.usable:
         print(f"plain TCP around the ring of workers: {results.usable / 1e6:.1f} MB/s")
     if results.packs:
         options = recommend(results.packs)
-        transport = "" if options.transport == "auto" else f"transport={options.transport!r}, "
         size = options.bytes_per_pack or 0
-        print(f"recommended: AllReduceOptions({transport}bytes_per_pack={size}), packs of {size_as_text(size)}")
+        chosen = [] if options.transport == "auto" else [f"transport={options.transport!r}"]
+        if results.usable is None:
+            # In one process only an optimizer has packs, and an algorithm of TensorFlow's is chosen by its name.
+            best = min(results.packs, key=lambda row: row["seconds"])
+            if options.transport == "tensorflow":
+                chosen = [f"algorithm={best['algorithm']!r}"]
+            of_strategy = f"create_strategy(all_reduce=AllReduceOptions({chosen[0]})), and " if chosen else ""
+            packs = f"DistributedOptimizer(all_reduce=AllReduceOptions(bytes_per_pack={size}))"
+            print(f"recommended: {of_strategy}{packs}, packs of {size_as_text(size)}")
+        else:
+            packs = ", ".join([*chosen, f"bytes_per_pack={size}"])
+            print(f"recommended: AllReduceOptions({packs}), packs of {size_as_text(size)}")
 
 
 def recommend(rows: Sequence[dict[str, Any]]) -> AllReduceOptions:

@@ -14,6 +14,7 @@ strategy = tfdist.create_strategy(
 )
 worker = worker_index(strategy)
 DTYPES = ("float64", "float32", "float16", "bfloat16", "int32", "int64")
+NARROW = ("int8", "uint8", "int16", "uint16", "uint32", "uint64")
 
 
 @tf.function
@@ -28,11 +29,15 @@ def in_step():
         "broadcast": broadcast(special, root=3),
         "booleans": broadcast(tf.equal(replica, 2), root=2),
         "complex": tf.bitcast(broadcast(tf.complex(own, -own), root=3), tf.float64),
+        "sum of complex": tf.bitcast(all_reduce(tf.complex([own, 1.0], [1.0, own])), tf.float64),
         "replicas": barrier(),
     }
     for dtype in DTYPES:
         found[dtype] = all_reduce(tf.cast([replica, 3], dtype))
         found[f"broadcast {dtype}"] = broadcast(tf.cast([replica, 3], dtype), root=1)
+    for dtype in NARROW:
+        # All bits of the second one are set.
+        found[f"broadcast {dtype}"] = broadcast(tf.cast([replica, -1], dtype), root=1)
     return found
 
 

@@ -7,7 +7,9 @@ import json
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+import tensorflow as tf
 
 import tfdist
 from tests.processes import launch
@@ -96,11 +98,16 @@ def expected_in_step() -> dict[str, list]:
         "broadcast": ["-0.0", "inf", "3.0"],
         "booleans": [True],
         "complex": ["3.0", "-3.0"],
+        "sum of complex": ["6.0", "4.0", "4.0", "6.0"],
         "replicas": [4],
     }
     for dtype in (*NUMBERS, "int32", "int64"):
         expected[dtype] = numbers(dtype, 6, 12)
         expected[f"broadcast {dtype}"] = numbers(dtype, 1, 3)
+    for dtype in (np.int8, np.int16):
+        expected[f"broadcast {dtype.__name__}"] = [1, -1]
+    for dtype in (np.uint8, np.uint16, np.uint32, np.uint64):
+        expected[f"broadcast {dtype.__name__}"] = [1, np.iinfo(dtype).max]
     return expected
 
 
@@ -145,6 +152,34 @@ def test_unknown_operations_and_roots_are_refused():
         all_reduce(1.0, "max")
     with pytest.raises(ValueError, match=r"expected root to be from 0 to 0, received 1\."):
         broadcast(1.0, root=1)
+
+
+@pytest.mark.parametrize("tensor", [True, "text"])
+def test_what_is_no_number_has_no_sum(tensor):
+    with pytest.raises(ValueError, match=r"^expected numbers for all_reduce, received (bool|string); use tf\.cast\.$"):
+        all_reduce(tensor)
+
+
+def test_text_is_not_broadcast():
+    message = r"^expected numbers or booleans for broadcast, received text; use all_gather, and take a row\.$"
+    with pytest.raises(ValueError, match=message):
+        broadcast("text")
+
+
+def test_gradients_flow_through_the_sum_of_complex_numbers(four_cpus):
+    strategy = tfdist.create_strategy("mirrored", devices=2)
+
+    @tf.function
+    def of_replica():
+        own = tf.complex([1.0, 2.0], [3.0, 4.0])
+        with tf.GradientTape() as tape:
+            tape.watch(own)
+            total = tf.reduce_sum(tf.square(tf.abs(all_reduce(own))))
+        return tape.gradient(total, own)
+
+    for found in strategy.experimental_local_results(strategy.run(of_replica)):
+        # The gradients of both replicas, each of 2 * (2 * own).
+        np.testing.assert_allclose(found, 8 * np.array([1 + 3j, 2 + 4j]), rtol=1e-6)
 
 
 def test_a_call_outside_of_scope_is_no_call_of_all_workers(monkeypatch, caplog):

@@ -34,7 +34,7 @@ def all_reduce(tensor: tf.Tensor, op: Literal["sum", "mean"] = "sum") -> tf.Tens
         op: "sum" or "mean".
 
     Raises:
-        ValueError: for another op.
+        ValueError: for another op, and for a tensor of booleans or text.
 
     Example:
         >>> import tensorflow as tf, tfdist
@@ -46,6 +46,12 @@ def all_reduce(tensor: tf.Tensor, op: Literal["sum", "mean"] = "sum") -> tf.Tens
     if op not in ("sum", "mean"):
         raise ValueError(f"expected op to be 'sum' or 'mean', received {op!r}.")
     tensor = tf.convert_to_tensor(tensor)
+    if not (tensor.dtype.is_integer or tensor.dtype.is_floating or tensor.dtype.is_complex):
+        raise ValueError(f"expected numbers for all_reduce, received {tensor.dtype.name}; use tf.cast.")
+    if tensor.dtype.is_complex:
+        # TensorFlow adds up no complex numbers of several replicas.
+        parts = all_reduce(tf.stack([tf.math.real(tensor), tf.math.imag(tensor)]), op)
+        return tf.complex(parts[0], parts[1])
     context = tf.distribute.get_replica_context()
     kind = tf.distribute.ReduceOp.SUM if op == "sum" else tf.distribute.ReduceOp.MEAN
     if context is not None and _is_in_step():
@@ -57,12 +63,14 @@ def all_reduce(tensor: tf.Tensor, op: Literal["sum", "mean"] = "sum") -> tf.Tens
 def broadcast(tensor: tf.Tensor, root: int = 0) -> tf.Tensor:
     """Returns the tensor of one replica on all replicas, or that of one worker on all workers; the bits stay the same.
 
+    No gradient flows through it.
+
     Args:
         tensor: a tensor of numbers or booleans, of the same shape and dtype on all replicas.
         root: which replica's tensor; outside of replicas, which worker's.
 
     Raises:
-        ValueError: if there is no such replica or worker.
+        ValueError: if there is no such replica or worker, and for a tensor of text.
 
     Example:
         >>> import tensorflow as tf, tfdist
@@ -83,10 +91,12 @@ def broadcast(tensor: tf.Tensor, root: int = 0) -> tf.Tensor:
     )
     if not 0 <= root < number:
         raise ValueError(f"expected root to be from 0 to {number - 1}, received {root}.")
+    if tensor.dtype == tf.string:
+        raise ValueError("expected numbers or booleans for broadcast, received text; use all_gather, and take a row.")
     if number == 1:
         return tensor
     # Sums of whole numbers, all but one of them 0, keep the bits: also those of -0.0 and of NaN.
-    bits = _as_integers(tensor)
+    bits = _as_integers(tensor, is_native=bool(getattr(strategy, "_tfdist_communicators", ())))
     total = all_reduce(tf.where(tf.equal(own, root), bits, tf.zeros_like(bits)))
     return _from_integers(total, tensor.dtype)
 
@@ -215,14 +225,15 @@ def _of_workers(
     return collective(strategy, strategy.experimental_distribute_values_from_function(of_replica))
 
 
-def _as_integers(tensor: tf.Tensor) -> tf.Tensor:
+def _as_integers(tensor: tf.Tensor, *, is_native: bool) -> tf.Tensor:
+    """Returns whole numbers of a type that the transport adds up: tfdist-native all, TensorFlow int32 and int64."""
     if tensor.dtype == tf.bool:
-        return tf.cast(tensor, tf.int32)
+        return tf.cast(tensor, tf.uint8 if is_native else tf.int32)
     if tensor.dtype.is_integer:
-        return tf.cast(tensor, tf.int64)
-    # A complex128 becomes two numbers. TensorFlow sums no int16 over workers.
-    bits = {2: tf.int16, 4: tf.int32, 8: tf.int64, 16: tf.int64}[tensor.dtype.size]
-    return tf.cast(tf.bitcast(tensor, bits), tf.int32 if tensor.dtype.size == 2 else bits)
+        return tensor if is_native else tf.cast(tensor, tf.int64)
+    # A complex128 becomes two numbers.
+    bits = tf.bitcast(tensor, {2: tf.int16, 4: tf.int32, 8: tf.int64, 16: tf.int64}[tensor.dtype.size])
+    return tf.cast(bits, tf.int32) if bits.dtype == tf.int16 and not is_native else bits
 
 
 def _from_integers(bits: tf.Tensor, dtype: tf.DType) -> tf.Tensor:

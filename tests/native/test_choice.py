@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 
 import pytest
@@ -102,7 +104,7 @@ def test_an_unknown_transport_is_refused():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"devices": 2}, "within one process, received: tfdist-native is not installed; leave"),
+        ({"devices": 2}, "within one process, received: tfdist-native is not installed; install tfdist-native with"),
         (
             {"devices": 2, "algorithm": "hierarchical_copy"},
             "mirrored, received 0 GPUs and 'hierarchical_copy'",
@@ -148,4 +150,24 @@ def test_a_failure_within_a_process_does_not_end_an_automatic_choice(error, four
     (record,) = caplog.records
     assert record.getMessage() == f"all-reduce: auto chose ring through TensorFlow instead of tfdist-native: {error}"
     with pytest.raises(ValueError, match=f"within one process, received: {error}; leave all_reduce.transport out"):
+        tfdist.create_strategy("mirrored", devices=2, all_reduce=tfdist.AllReduceOptions(transport="native"))
+
+
+def test_a_rank_that_fails_says_more_than_those_that_wait_for_it(four_cpus, monkeypatch):
+    too_many = OSError(f"eventfd: {os.strerror(errno.EMFILE)}")
+    answers = iter([TimeoutError("expected replica 1 to share memory within 10 s"), too_many])
+
+    class Listening:
+        port, machine, local = 1, "", ""
+
+        def __init__(self, *args, **kwargs):
+            self.answer = next(answers)
+
+        def connect(self, *args, **kwargs):
+            raise self.answer
+
+    monkeypatch.setattr(install, "why_missing", lambda: "")
+    monkeypatch.setattr(install, "Listener", Listening)
+    message = f"{too_many}; raise the limit of open files (ulimit -n), or leave all_reduce.transport out."
+    with pytest.raises(ValueError, match=re.escape(message)):
         tfdist.create_strategy("mirrored", devices=2, all_reduce=tfdist.AllReduceOptions(transport="native"))

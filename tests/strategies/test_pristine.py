@@ -98,7 +98,7 @@ def test_auto_logs_its_choice_and_reason(ended):
     assert results(ended["auto"]) == [["MirroredStrategy", 2], ["OneDeviceStrategy", 1], ["OneDeviceStrategy", 1]]
     nothing = "this machine has no GPU and no TF_CONFIG names other workers"
     assert log(ended["auto"]) == [
-        "tfdist: strategy mirrored: 2 devices asked for; all-reduce: auto chose ring",
+        "tfdist: strategy mirrored: 2 devices asked for; all-reduce: auto chose ring (tfdist-native is not installed)",
         f"tfdist: strategy one_device: {nothing}",
         f"tfdist: strategy one_device: this task is the evaluator, outside the cluster, and {nothing}",
     ]

@@ -162,7 +162,7 @@ def automatic_algorithm(
     if devices is not None and not isinstance(devices, int):
         kinds = {"GPU" if "GPU" in name.upper() else "CPU" for name in devices}
     if kinds == {"CPU"}:
-        return _automatic_on_cpus(strategy, options)
+        return _automatic_on_cpus(options)
     if strategy == "multi_worker_mirrored":
         return "ring; algorithm='nccl' asks for NCCL, if no two workers share a GPU"
     if len(kinds) > 1:
@@ -170,10 +170,10 @@ def automatic_algorithm(
     return "ring" if is_split else "nccl"
 
 
-def _automatic_on_cpus(strategy: str, options: AllReduceOptions | None) -> str:
+def _automatic_on_cpus(options: AllReduceOptions | None) -> str:
     if may_be_native(options):
         return ""
-    if strategy == "mirrored" or (options is not None and options.transport == "tensorflow"):
+    if options is not None and options.transport == "tensorflow":
         return "ring"
     return f"ring ({NOT_INSTALLED})"
 

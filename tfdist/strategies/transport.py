@@ -6,7 +6,13 @@ import tensorflow as tf
 
 from tfdist._log import get_logger
 from tfdist.allreduce import AllReduceOptions
-from tfdist.allreduce.native.install import KNOWN_BEFORE, install, install_within_process, renew_within_process
+from tfdist.allreduce.native.install import (
+    KNOWN_BEFORE,
+    advice_for,
+    install,
+    install_within_process,
+    renew_within_process,
+)
 from tfdist.allreduce.native.library import is_installed
 from tfdist.keras_compat.steps.renew_after_error import call_after_errors
 
@@ -66,8 +72,8 @@ def choose_transport(
         why = install_within_process(strategy)
         if why and options.transport == "native":
             raise ValueError(
-                f"expected the native transport to be usable within one process, received: {why}; leave "
-                "all_reduce.transport out."
+                f"expected the native transport to be usable within one process, received: {why}; {advice_for(why)}"
+                "leave all_reduce.transport out."
             )
         if not why:
             call_after_errors(renew_within_process)

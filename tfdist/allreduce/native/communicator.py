@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from tfdist.allreduce.native.library import library
 from tfdist.allreduce.options import DEFAULT_TIMEOUT_SECONDS
 
+# In the message of connections that did not come.
+_NOT_IN_TIME = " within "
 _TEXT_BYTES = 4096
 
 
@@ -47,6 +49,7 @@ class Listener:
 
         Raises:
             TimeoutError: if other ranks do not answer in time; the message names them.
+            OSError: if this rank cannot connect, for example because it may open no more files.
         """
         error = ctypes.create_string_buffer(_TEXT_BYTES)
         if self._stop.detach() is None:
@@ -55,7 +58,8 @@ class Listener:
             self._handle, rank, "\n".join(addresses).encode(), timeout_seconds, error, _TEXT_BYTES
         )
         if not number:
-            raise TimeoutError(error.value.decode())
+            text = error.value.decode()
+            raise (TimeoutError if _NOT_IN_TIME in text else OSError)(text)
         return Communicator(number, rank=rank, size=len(addresses))
 
     def close(self) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import concurrent.futures
+import errno
+import os
 import secrets
 import socket
 import weakref
@@ -21,7 +23,14 @@ OTHER_ALGORITHM = "another algorithm than the ring was asked for"
 KNOWN_BEFORE = (NOT_INSTALLED, ON_GPUS, OTHER_ALGORITHM)
 """Reasons that a process knows before it asks the others."""
 
-_INSTALL = "install tfdist-native with `pip install '.[native]'` in a checkout of tfdist on all workers, or "
+_ADVICE = {
+    # Missing, of another release, or not loaded.
+    "tfdist-native": "install tfdist-native with `pip install '.[native]'` in a checkout of tfdist on all workers, or ",
+    os.strerror(errno.EMFILE): "raise the limit of open files (ulimit -n), or ",
+    " within ": "let the network pass TCP connections between the workers on all ports, or ",
+}
+"""What to do, by a part of the reason."""
+
 # For all that the workers do here; the rest of their time for the start is left to what follows.
 _LONGEST_SECONDS = 60.0
 _SHARE_OF_START = 0.8
@@ -72,10 +81,8 @@ def install(strategy: tf.distribute.MultiWorkerMirroredStrategy, *, asked: str, 
         for listener in listeners:
             listener.close()
         if asked == "native":
-            # A package that is missing, of another release, or cannot be loaded.
-            advice = _INSTALL if "tfdist-native" in why else ""
             raise RuntimeError(
-                f"expected all workers to have the native transport, received: {why}; {advice}leave "
+                f"expected all workers to have the native transport, received: {why}; {advice_for(why)}leave "
                 "all_reduce.transport out."
             )
         return why
@@ -102,10 +109,24 @@ def install(strategy: tf.distribute.MultiWorkerMirroredStrategy, *, asked: str, 
         listener.close()
     if asked == "native":
         raise RuntimeError(
-            f"expected all workers to connect for the native transport, received: {why}; let the network pass TCP "
-            "connections between the workers on all ports, or leave all_reduce.transport out."
+            f"expected all workers to connect for the native transport, received: {why}; {advice_for(why)}leave "
+            "all_reduce.transport out."
         )
     return why
+
+
+def advice_for(why: str) -> str:
+    """Returns what makes the native transport usable, with "or" behind it; "" if that is not known.
+
+    Args:
+        why: why it cannot be used.
+
+    Example:
+        >>> from tfdist.allreduce.native.install import advice_for
+        >>> advice_for("eventfd: Too many open files")
+        'raise the limit of open files (ulimit -n), or '
+    """
+    return next((advice for text, advice in _ADVICE.items() if text in why), "")
 
 
 def install_within_process(strategy: tf.distribute.Strategy) -> str:
@@ -245,5 +266,6 @@ def _connect(
         for future in futures:
             if future.exception() is None:
                 future.result().close()
-        raise errors[0]
+        # Those that wait for a replica that has failed say less than the failure.
+        raise next((error for error in errors if not isinstance(error, TimeoutError)), errors[0])
     return [future.result() for future in futures]

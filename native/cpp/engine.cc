@@ -580,15 +580,17 @@ bool Engine::SumUp(Operation* op, Summation& sum) {
 // If one stream begins with summands of an operation and another stream with those of another operation, each of them
 // may wait for the other: the summands are then taken out of the streams. So they are if another stream begins with an
 // operation that is not started here: what it is started after may be behind the summands. So are those that wait for
-// this rank's own summands, which come through other streams, and those of a rank that sends nothing more: whether it
-// has sent all that it owes is behind them. They take no more memory than what was on the way.
+// this rank's own summands, which come through other streams, or for this rank to send them: the other rank may take
+// nothing more before its own summands are taken. And so are those of a rank that sends nothing more: whether it has
+// sent all that it owes is behind them. They take no more memory than what was on the way.
 bool Engine::SpillOne() {
   auto is_blocked = [](const Peer& peer) {
     return peer.has_header && peer.receiving != nullptr && peer.receiving->sum != nullptr && peer.to_receive;
   };
-  auto waits_for_own = [](const Peer& peer) {
+  auto waits_for_own = [this](const Peer& peer) {
     const Summation& sum = *peer.receiving->sum;
-    return sum.own_ready.Of(sum.bytes) <= sum.ready;
+    const Operation& op = *peer.receives_for;
+    return sum.own_ready.Of(sum.bytes) <= sum.ready || (op.sends_first && HasUnsent(&op));
   };
   Operation* first = nullptr;
   bool is_crossed = false;

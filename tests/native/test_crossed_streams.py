@@ -7,7 +7,7 @@ import pytest
 
 from tests.native.ranks import RECEIVE, connected, native_library, start, wait
 
-SEND = 5
+ALL_GATHER, SEND = 3, 5
 FIRST, MESSAGE, LATER = 1, 2, 3
 ENTRIES = 1 << 18
 pytestmark = pytest.mark.usefixtures("_library")
@@ -45,3 +45,25 @@ def test_an_operation_that_a_rank_starts_after_a_message_does_not_hold_up_the_me
     np.testing.assert_array_equal(received, message)
     np.testing.assert_array_equal(sums, np.full([3, ENTRIES], 6, np.float32))
     np.testing.assert_array_equal(later_sums, np.full([3, 3], 60, np.float32))
+
+
+@pytest.mark.parametrize("hosts", [1, 2], ids=["shared memory", "tcp"])
+def test_sums_in_place_that_two_ranks_start_in_opposite_orders_do_not_wait_for_each_other(hosts):
+    """A sum in place sends before it adds up. The gathered rows between the two sums fill both streams."""
+    rows = 1 << 22
+    small = [[np.full(100, rank + tag, np.float32) for rank in range(2)] for tag in (FIRST, LATER)]
+    given = [np.full(rows, rank + 1.0, np.float32) for rank in range(2)]
+    gathered = [np.zeros(2 * rows, np.float32) for _ in range(2)]
+    with connected(2, hosts=hosts) as ranks:
+        numbers = []
+        for rank, order in enumerate(((0, 1), (1, 0))):
+            for place, which in enumerate(order):
+                tag, values = (FIRST, LATER)[which], small[which][rank]
+                numbers.append(start(ranks[rank], values, values, tag=tag))
+                if not place:
+                    number = start(ranks[rank], given[rank], gathered[rank], kind=ALL_GATHER, tag=MESSAGE)
+                    numbers.append(number)
+        assert [wait(number) for number in numbers] == [(0, "")] * len(numbers)
+    for tag, sums in zip((FIRST, LATER), small, strict=True):
+        np.testing.assert_array_equal(sums, np.full([2, 100], 2 * tag + 1, np.float32))
+    np.testing.assert_array_equal(gathered, [np.repeat([1.0, 2.0], rows)] * 2)

@@ -38,6 +38,8 @@ class Model(keras.Model):
         self.hidden, self.outputs_of_rows = layers.Dense(5, activation="tanh"), layers.Dense(2)
         self.tracker = keras.metrics.Mean(name="tracked")
         self.stores, self.count = list[Any](), None
+        # Keras 2 has none.
+        self.seed = keras.random.SeedGenerator(3) if hasattr(keras, "random") else None
 
     @property
     def metrics(self) -> list[Any]:
@@ -166,6 +168,43 @@ def projected(model: Any, gradients: Any, data: Any) -> None:
     model.applied(sums)
 
 
+def velocity_of_the_step_before(model: Any, gradients: Any, data: Any) -> None:
+    velocities = [tf.convert_to_tensor(store) for store in model.stores]
+    for _, gradient, store in model.with_weights(gradients):
+        store.assign(0.5 * store + gradient)
+    model.applied(velocities)
+
+
+def checked(model: Any, gradients: Any, data: Any) -> None:
+    model.applied(
+        [tf.clip_by_norm(tf.debugging.check_numerics(one, ""), 0.3) for _, one, _ in model.with_weights(gradients)]
+    )
+
+
+def subtracted_from_rows(model: Any, gradients: Any, data: Any) -> None:
+    """The gradient of the embedding is subtracted as slices."""
+    table = model.trainable_variables[0]
+    getattr(table, "value", table).scatter_sub(tf.IndexedSlices(0.1 * gradients[0].values, gradients[0].indices))
+    for weight, gradient, _ in model.with_weights(gradients)[1:]:
+        weight.assign_sub(0.1 * gradient)
+
+
+def without_infinities(model: Any, gradients: Any, data: Any) -> None:
+    """Constants of the shape of the slices have no entries for those of other replicas."""
+    slices = gradients[0]
+    values = tf.where(tf.math.is_finite(slices.values), slices.values, tf.zeros_like(slices.values))
+    model.applied([tf.IndexedSlices(values, slices.indices, slices.dense_shape), *gradients[1:]])
+
+
+def logged_together(model: Any, gradients: Any, data: Any) -> dict[str, Any]:
+    norms = [tf.norm(one) for _, one, _ in model.with_weights(gradients)]
+    model.tracker.update_state(norms)
+    vector = model.tracker.result() * 1.0
+    model.tracker.update_state(tf.stack(norms))
+    model.applied(gradients)
+    return {"list": vector, "vector": model.tracker.result()}
+
+
 def logged(model: Any, gradients: Any, data: Any) -> dict[str, Any]:
     norm = tf.linalg.global_norm(gradients)
     model.tracker.update_state(norm)
@@ -192,7 +231,12 @@ UPDATES = (
     accumulated_and_clipped,
     sharpness_aware,
     projected,
+    velocity_of_the_step_before,
+    checked,
+    subtracted_from_rows,
+    without_infinities,
     logged,
+    logged_together,
 )
 
 
@@ -209,7 +253,9 @@ def strategy_of(kind: str, replicas: int) -> tf.distribute.Strategy:
     return tfdist.create_strategy(kind, devices=replicas)
 
 
-def trained(make: Callable[[], Any], strategy: Any, optimizer: Any = None, **options: Any) -> Any:
+def trained(
+    make: Callable[[], Any], strategy: Any, optimizer: Any = None, *, whole: bool = False, **options: Any
+) -> Any:
     keras.utils.set_random_seed(3)
     with strategy.scope():
         model = make()
@@ -217,7 +263,8 @@ def trained(make: Callable[[], Any], strategy: Any, optimizer: Any = None, **opt
         model.stores = [tf.Variable(tf.zeros_like(one), trainable=False) for one in model.trainable_variables]
         model.count = tf.Variable(0.0, trainable=False, dtype=tf.float64)
         model.compile(optimizer() if optimizer else keras.optimizers.SGD(0.2, momentum=0.9), **options)
-    history = model.fit(tf.data.Dataset.from_tensor_slices(DATA).batch(BATCH), epochs=STEPS, verbose=0).history
+    batches = tf.data.Dataset.from_tensor_slices(DATA).batch(BATCH, drop_remainder=whole)
+    history = model.fit(batches, epochs=STEPS, verbose=0).history
     # A variable that replicas hold apart has a value for each of them.
     copies = [getattr(getattr(one, "value", one), "values", None) for one in model.trainable_variables]
     for values in filter(None, copies):
@@ -240,6 +287,8 @@ def one_device(make: Callable[[], Any], **options: Any) -> Any:
         pytest.param(update, divides, marks=() if update in CORE and not divides else pytest.mark.full)
         for update in UPDATES
         for divides in (False, True)
+        # Such a program divides the decay too, or it counts once for each replica.
+        if update is not decayed or not divides
     ],
     ids=lambda value: {False: "mean", True: "divided"}.get(value) or value.__name__,
 )
@@ -303,12 +352,38 @@ def with_noise(model: Any, gradients: Any, data: Any) -> None:
     model.applied([tf.clip_by_norm(one + tf.random.normal(one.shape, dtype=one.dtype), 0.3) for _, one, _ in dense])
 
 
+def with_seeded_noise(model: Any, gradients: Any, data: Any) -> None:
+    """Keras's seeds are other ones on each replica."""
+    dense = model.with_weights(gradients)
+    model.applied([tf.clip_by_norm(one + keras.random.normal(one.shape, seed=model.seed), 0.3) for _, one, _ in dense])
+
+
+def with_noise_of_the_replica(model: Any, gradients: Any, data: Any) -> None:
+    replica = tf.cast(tf.distribute.get_replica_context().replica_id_in_sync_group, tf.float64)
+    model.applied([tf.clip_by_norm(one * (1 + 0.1 * replica), 0.3) for _, one, _ in model.with_weights(gradients)])
+
+
+def with_a_limit_of_rows(model: Any, gradients: Any, data: Any) -> None:
+    model.count.assign(tf.reduce_max(tf.abs(data[1])))
+    model.applied([tf.clip_by_norm(one, 0.1 * model.count) for _, one, _ in model.with_weights(gradients)])
+
+
 def of_a_function(model: Any, gradients: Any, data: Any) -> None:
     inner = tf.function(lambda given: [tf.convert_to_tensor(one) for one in model.gradients(given)[1]])
     model.applied([tf.clip_by_norm(one, 0.3) for one in inner(data)])
 
 
-@pytest.mark.parametrize("update", [scaled_by_rows, with_noise, of_a_function])
+OF_ROWS = (
+    scaled_by_rows,
+    with_noise,
+    *((with_seeded_noise,) if hasattr(keras, "random") else ()),
+    with_noise_of_the_replica,
+    with_a_limit_of_rows,
+    of_a_function,
+)
+
+
+@pytest.mark.parametrize("update", OF_ROWS)
 def test_what_depends_on_rows_stays_that_of_the_replica(monkeypatch, update):
     """It is trained with all the same: no replica waits for a sum that others do not make."""
 
@@ -318,3 +393,18 @@ def test_what_depends_on_rows_stays_that_of_the_replica(monkeypatch, update):
     monkeypatch.setattr(functions_of_gradients, "sum_gradients", no_sum)
     history, _ = trained(functools.partial(Model, update), strategy_of("mirrored", 2))
     assert np.isfinite(history["loss"]).all()
+
+
+def drawn_by_python(model: Any, gradients: Any, data: Any) -> None:
+    model.applied([tf.clip_by_norm(one + np.random.normal(), 0.3) for _, one, _ in model.with_weights(gradients)])
+
+
+def test_replicas_stay_equal_if_python_has_made_other_steps_of_them():
+    history, _ = trained(functools.partial(Model, drawn_by_python), strategy_of("mirrored", 2))
+    assert np.isfinite(history["loss"]).all()
+
+
+@pytest.mark.parametrize("update", [clipped_together, without_infinities])
+def test_slices_of_known_numbers_have_the_numbers_of_one_device(update):
+    make = functools.partial(Model, update)
+    compare(trained(make, strategy_of("mirrored", 2), whole=True), one_device(make, whole=True))

@@ -26,6 +26,8 @@ from tfdist.keras_compat.reached import captured, outermost
 _MOST_OPERATIONS = 100_000
 # Operations that read variables, which are the same on all replicas.
 _READS = ("Const", "ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VarHandleOp", "VariableShape")
+# Operations that have state, but only look at their operand.
+_CHECKS = ("CheckNumerics", "CheckNumericsV2")
 # Operations that are linear in their first operand, those of single entries first; in all; and in one of two.
 _OF_ENTRIES = ("Cast", "DivNoNan", "Identity", "Neg", "RealDiv", "StopGradient")
 _OF_FIRST = ("ExpandDims", "Mean", "Reshape", "Squeeze", "StridedSlice", "Sum", "Transpose", "Unpack")
@@ -56,15 +58,25 @@ def of_all_replicas(values: Sequence[Any], batch: GlobalBatch, *, least: Kind = 
     return [_of_all(value, batch, noted, least) for value in values]
 
 
+def kind_of(value: Any, batch: GlobalBatch) -> Kind | None:
+    """Returns how a tensor is computed from gradients; None if it is also computed from the rows of the replica.
+
+    Args:
+        value: tensor or IndexedSlices of this replica.
+        batch: the global batch of the step.
+    """
+    parts = parts_of(value)
+    if not all(hasattr(one, "graph") for one in parts):
+        return None
+    kind, *others = [_kind_of(one, batch, batch.gradients) for one in parts]
+    return None if None in others else kind
+
+
 def _of_all(value: Any, batch: GlobalBatch, noted: NotedGradients, least: Kind) -> Any:
-    if value is None or not all(hasattr(one, "graph") for one in parts_of(value)):
+    kind = None if value is None else kind_of(value, batch)
+    if kind is None or kind is Kind.SHARED:
         return None
     parts = parts_of(value)
-    kind, *others = [_kind_of(one, batch, noted) for one in parts]
-    if kind is None or None in others or kind is Kind.SHARED:
-        return None
-    if kind is Kind.SUMMED:
-        return value
     if kind < least and not all(id(one) in noted.of_all for one in parts):
         return None
     new = [_computed(one, batch, noted) for one in parts]
@@ -72,8 +84,8 @@ def _of_all(value: Any, batch: GlobalBatch, noted: NotedGradients, least: Kind) 
 
 
 def _kind_of(value: tf.Tensor, batch: GlobalBatch, noted: NotedGradients) -> Kind | None:
-    """Returns how a tensor is computed from gradients; None if also from the rows of the replica."""
-    if not _is_within(value.graph, getattr(batch.rows, "graph", None)):
+    graph = getattr(batch.rows, "graph", None)
+    if not _is_within(value.graph, graph):
         return None
     totals = {id(one) for one in batch.totals}
 
@@ -84,17 +96,33 @@ def _kind_of(value: tf.Tensor, batch: GlobalBatch, noted: NotedGradients) -> Kin
 
     try:
         for operation in in_order([value], is_known, _MOST_OPERATIONS):
+            handles = {id(outermost(one)) for one in operation.inputs if one.dtype == tf.resource}
+            if handles & noted.own.keys() or (handles & noted.parts.keys() and operation.graph is not graph):
+                raise _OfRows
+            if handles & noted.parts.keys():
+                noted.note([operation.outputs[0]], graph)
             if operation.type == "Placeholder":
                 kind = _of_outside(operation.outputs[0], batch, noted)
             else:
+                _refuse_lengths(operation, noted)
                 kind = _followed(operation, [noted.kinds[id(one)][1] for one in operation.inputs])
-            if kind is Kind.SHARED and any(id(outermost(one)) in noted.assigned for one in operation.inputs):
-                kind = Kind.SUMMED
             for one in operation.outputs:
                 noted.kinds.setdefault(id(one), (one, kind))
     except (_OfRows, TooManyOperations):
         return None
     return noted.kinds[id(value)][1]
+
+
+def _refuse_lengths(operation: tf.Operation, noted: NotedGradients) -> None:
+    """Refuses operands that have an entry for each slice of this replica: of all replicas there are more."""
+    kinds = [noted.kinds[id(one)][1] for one in operation.inputs]
+    if not noted.lengths or not any(kinds):
+        return
+    for operand, kind in zip(operation.inputs, kinds, strict=True):
+        if kind is Kind.SHARED and operand.shape.rank:
+            numbers = tf.get_static_value(operand) if operand.dtype in (tf.int32, tf.int64) else None
+            if {operand.shape[0], *(() if numbers is None else numbers.ravel().tolist())} & noted.lengths:
+                raise _OfRows
 
 
 def _is_within(graph: Any, outer: Any) -> bool:
@@ -118,33 +146,35 @@ def _of_outside(placeholder: tf.Tensor, batch: GlobalBatch, noted: NotedGradient
 def _followed(operation: tf.Operation, given: Sequence[Kind]) -> Kind:
     kind = operation.type
     most = max(given, default=Kind.SHARED)
-    if operation.op_def.is_stateful and (kind not in _READS or most > Kind.SUMMED):
+    if "replica_id_in_sync_group" in operation.name and kind == "Const":
         raise _OfRows
-    if most <= Kind.SUMMED:
+    if operation.op_def.is_stateful and kind not in _CHECKS and (kind not in _READS or most):
+        raise _OfRows
+    if not most:
         return most
     first, *others = given
     if kind == "UnsortedSegmentSum" and first is Kind.SLICES:
         # A dense tensor of IndexedSlices.
         return Kind.LINEAR
-    is_of_first = max(others, default=Kind.SHARED) <= Kind.SUMMED and operation.outputs[0].dtype.is_floating
+    is_of_first = not any(others) and operation.outputs[0].dtype.is_floating
     if kind in _OF_ENTRIES and is_of_first:
         return first
-    if kind == "Mul" and min(given) <= Kind.SUMMED:
+    if kind == "Mul" and min(given) is Kind.SHARED:
         return most
     if Kind.SLICES in given:
         return Kind.OTHER
     if kind in _OF_FIRST and is_of_first:
         return first
     if kind in _TERMS:
-        return max(most, Kind.AFFINE) if min(given) <= Kind.SUMMED else most
-    if kind in _PRODUCTS and min(given) <= Kind.SUMMED:
+        return max(most, Kind.AFFINE) if min(given) is Kind.SHARED else most
+    if kind in _PRODUCTS and min(given) is Kind.SHARED:
         return most
     return Kind.OTHER
 
 
 def _computed(value: tf.Tensor, batch: GlobalBatch, noted: NotedGradients) -> tf.Tensor:
     def is_there(tensor: tf.Tensor) -> bool:
-        if noted.kinds[id(tensor)][1] <= Kind.SUMMED:
+        if noted.kinds[id(tensor)][1] is Kind.SHARED:
             return True
         if id(tensor) not in noted.of_all:
             group, outer = noted.group_of(tensor), _captured_by_branch(tensor)

@@ -17,8 +17,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfdist.keras_compat.losses.functions_of_gradients import of_all_replicas
+from tfdist.keras_compat.losses.functions_of_gradients import kind_of, of_all_replicas
 from tfdist.keras_compat.losses.global_batch import current_batch
+from tfdist.keras_compat.losses.noted_gradients import Kind
 from tfdist.keras_compat.mend import Mend
 
 
@@ -49,11 +50,18 @@ def _for_all_replicas(variable: Any, value: Any) -> Any:
     # Of the aggregation "sum" each replica assigns its part.
     if batch is None or variable.aggregation == tf.VariableAggregation.SUM or not tf.is_tensor(value):
         return None
-    exact = of_all_replicas([value], batch)[0]
-    if exact is not None:
-        parts = getattr(variable, "values", None) or [variable._v]
-        batch.gradients.assigned.update((id(part.handle), part.handle) for part in parts)
-    return exact
+    noted, kind = batch.gradients, kind_of(value, batch)
+    handles = {id(part.handle): part.handle for part in getattr(variable, "values", None) or [variable._v]}
+    for of_before in (noted.parts, noted.own):
+        for number in handles:
+            of_before.pop(number, None)
+    if kind is None:
+        noted.own.update(handles)
+    # A program that divides for all replicas adds up its parts in an optimizer, also those of earlier steps.
+    elif kind in (Kind.LINEAR, Kind.AFFINE) and not variable.trainable and not batch.is_replica_mean:
+        noted.parts.update(handles)
+        return None
+    return of_all_replicas([value], batch, least=Kind.SLICES)[0]
 
 
 def _assigning(stock: Callable) -> Callable:

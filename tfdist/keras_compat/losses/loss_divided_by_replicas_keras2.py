@@ -37,7 +37,7 @@ from tfdist.keras_compat.losses.means_over_rows import is_mean_over_rows
 from tfdist.keras_compat.losses.rule import StepRule
 from tfdist.keras_compat.losses.sums_in_steps import value_of_global_batch, with_noted_outputs
 from tfdist.keras_compat.losses.sums_taken_as_means import notice_sums
-from tfdist.keras_compat.losses.weighting import sums_known_already, weighted_gradients
+from tfdist.keras_compat.losses.weighting import weighted_gradients
 from tfdist.keras_compat.mend import Mend, patch_method
 from tfdist.keras_compat.replicas import on_several_replicas
 from tfdist.keras_compat.version import engine_module, keras_in_use
@@ -197,9 +197,6 @@ def _scale(stock: Callable) -> Callable:
 def _summed_by_rows(stock: Callable) -> Callable:
     def all_reduce_sum_gradients(grads_and_vars: Any) -> Any:
         pairs = list(grads_and_vars)
-        known = sums_known_already([gradient for gradient, _ in pairs])
-        if known is not None:
-            return [(gradient, variable) for gradient, (_, variable) in zip(known, pairs, strict=True)]
         weighted = weighted_gradients([gradient for gradient, _ in pairs])
         sums = stock([(gradient, variable) for gradient, (_, variable) in zip(weighted, pairs, strict=True)])
         return [

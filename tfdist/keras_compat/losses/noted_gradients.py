@@ -14,8 +14,6 @@ class Kind(enum.IntEnum):
 
     Attributes:
         SHARED: from none of them, but from variables and constants alone, so that it is the same on all replicas.
-        SUMMED: the same, but from a variable to which the step has assigned what is computed from them for the global
-            batch, such as an accumulator.
         SLICES: as the values of IndexedSlices, each of them scaled.
         LINEAR: as a linear function of them.
         AFFINE: as a linear function, to which a shared tensor is added, such as a weight decay.
@@ -23,11 +21,10 @@ class Kind(enum.IntEnum):
     """
 
     SHARED = 0
-    SUMMED = 1
-    SLICES = 2
-    LINEAR = 3
-    AFFINE = 4
-    OTHER = 5
+    SLICES = 1
+    LINEAR = 2
+    AFFINE = 3
+    OTHER = 4
 
 
 @dataclasses.dataclass
@@ -38,13 +35,17 @@ class NotedGradients:
         groups: the gradients of each call of a tape: dense tensors and IndexedSlices.
         kinds: tensors of this replica, by their id, and how they are computed from gradients.
         of_all: tensors for the global batch, by the id of the tensor of this replica.
-        assigned: the handles of variables to which such tensors were assigned, by their id.
+        parts: the handles, by their id, of variables in which each replica has added up its own gradients.
+        own: the handles of variables to which each replica has assigned another tensor of its own.
+        lengths: numbers of slices of IndexedSlices, as far as they are known.
     """
 
     groups: list[list[Any]] = dataclasses.field(default_factory=list)
     kinds: dict[int, tuple[tf.Tensor, Kind]] = dataclasses.field(default_factory=dict)
     of_all: dict[int, tf.Tensor] = dataclasses.field(default_factory=dict)
-    assigned: dict[int, tf.Tensor] = dataclasses.field(default_factory=dict)
+    parts: dict[int, Any] = dataclasses.field(default_factory=dict)
+    own: dict[int, Any] = dataclasses.field(default_factory=dict)
+    lengths: set[int] = dataclasses.field(default_factory=set)
 
     def note(self, gradients: list[Any], graph: Any) -> None:
         """Notes the gradients of one call of a tape.
@@ -61,6 +62,8 @@ class NotedGradients:
             first, *others = parts_of(gradient)
             self.kinds[id(first)] = (first, Kind.SLICES if others else Kind.LINEAR)
             self.kinds.update((id(one), (one, Kind.OTHER)) for one in others)
+            if others and first.shape[0]:
+                self.lengths.add(first.shape[0])
 
     def group_of(self, tensor: tf.Tensor) -> list[Any] | None:
         """Returns the gradients of the call that returned a tensor, or IndexedSlices with it; None if none did."""

@@ -44,8 +44,10 @@ def _counted_by_rows(stock: Callable) -> Callable:
         batch = current_batch()
         if batch is None or not isinstance(self, tf.keras.metrics.Mean):
             return stock(self, values, sample_weight=sample_weight)
-        exact = value_of_global_batch(values, batch) if tf.is_tensor(values) else None
-        values = values if exact is None else exact
+        if isinstance(values, (list, tuple)):
+            values = [_of_global_batch(one, batch) for one in values]
+        else:
+            values = _of_global_batch(values, batch)
         values = tf.cast(tf.convert_to_tensor(_without_list(values, sample_weight, batch)), self.dtype)
         if values.shape.rank != 0 and (sample_weight is not None or not are_means_over_rows(values, batch)):
             return stock(self, values, sample_weight=sample_weight)
@@ -65,6 +67,11 @@ def _counted_by_rows(stock: Callable) -> Callable:
 
     update_state.__doc__ = stock.__doc__
     return update_state
+
+
+def _of_global_batch(value: Any, batch: GlobalBatch) -> Any:
+    exact = value_of_global_batch(value, batch) if tf.is_tensor(value) else None
+    return value if exact is None else exact
 
 
 def _is_loss_tracker(metric: Any) -> bool:

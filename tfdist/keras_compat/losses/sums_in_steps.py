@@ -68,8 +68,8 @@ def entries_and_seeds(
 
 
 def _of_gradients(value: Any, batch: GlobalBatch) -> tf.Tensor | None:
-    """Returns a scalar that is computed from gradients, such as their norm, for the global batch."""
-    if not tf.is_tensor(value) or value.shape.rank != 0:
+    """Returns a tensor that is computed from gradients, such as their norm, for the global batch."""
+    if not isinstance(value, tf.Tensor):
         return None
     return of_all_replicas([value], batch, least=Kind.OTHER if batch.is_replica_mean else Kind.LINEAR)[0]
 

@@ -27,31 +27,13 @@ def weighted_gradients(gradients: Sequence[Any]) -> list[Any]:
     batch = current_batch()
     if batch is None:
         return list(gradients)
-    exact = _of_all_replicas(gradients, batch)
+    # The shares of all replicas add up to 1, so that a tensor that is the same on all of them stays as it is. It is
+    # added up all the same: if Python has made other operations of a replica, the sum is the same on all of them.
+    exact = of_all_replicas(gradients, batch, least=Kind.OTHER)
     return [
         _part(own if one is None else one, batch, is_exact=one is not None)
         for own, one in zip(gradients, exact, strict=True)
     ]
-
-
-def sums_known_already(gradients: Sequence[Any]) -> list[Any] | None:
-    """Returns the gradients of the global batch if the step has added all of them up before, to clip them; else None.
-
-    Args:
-        gradients: dense gradients, IndexedSlices or None, of this replica.
-    """
-    batch = current_batch()
-    exact = [] if batch is None else _of_all_replicas(gradients, batch)
-    is_known = any(one is not None for one in exact) and all(
-        own is None or one is not None for own, one in zip(gradients, exact, strict=True)
-    )
-    return exact if is_known else None
-
-
-def _of_all_replicas(gradients: Sequence[Any], batch: GlobalBatch) -> list[Any]:
-    # The shares of all replicas add up to 1, so that what is added to every gradient, such as a weight decay, counts
-    # once. Without them it would count once for each replica.
-    return of_all_replicas(gradients, batch, least=Kind.OTHER if batch.is_replica_mean else Kind.AFFINE)
 
 
 def _part(gradient: Any, batch: GlobalBatch, *, is_exact: bool) -> Any:

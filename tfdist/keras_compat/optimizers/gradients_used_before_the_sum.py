@@ -22,7 +22,7 @@ import tensorflow as tf
 
 from tfdist.allreduce import sum_gradients
 from tfdist.allreduce.options_of import refuse_lost_compression
-from tfdist.keras_compat.losses.weighting import sums_known_already, weighted_gradients
+from tfdist.keras_compat.losses.weighting import weighted_gradients
 from tfdist.keras_compat.mend import Mend
 from tfdist.keras_compat.optimizers.hooked import hook_of
 from tfdist.keras_compat.optimizers.keras3 import apply_with_hook, build_once
@@ -63,8 +63,7 @@ def _apply_summed(stock: Callable) -> Callable:
         if not self.built and variables is not None:
             build_once(self, variables)
         refuse_lost_compression(tf.distribute.get_strategy(), type(self).__name__)
-        known = sums_known_already(grads)
-        grads = sum_gradients(weighted_gradients(grads)) if known is None else known
+        grads = sum_gradients(weighted_gradients(grads))
         with summed():
             return stock(self, grads, variables)
 

@@ -115,11 +115,12 @@ def _kind_of(value: tf.Tensor, batch: GlobalBatch, noted: NotedGradients) -> Kin
 
 def _refuse_lengths(operation: tf.Operation, noted: NotedGradients) -> None:
     """Refuses operands that have an entry for each slice of this replica: of all replicas there are more."""
-    kinds = [noted.kinds[id(one)][1] for one in operation.inputs]
-    if not noted.lengths or not any(kinds):
+    if not any(id(one) in noted.sliced for one in operation.inputs):
         return
-    for operand, kind in zip(operation.inputs, kinds, strict=True):
-        if kind is Kind.SHARED and operand.shape.rank:
+    if operation.type != "UnsortedSegmentSum":
+        noted.sliced |= {id(one) for one in operation.outputs if one.shape.rank != 0}
+    for operand in operation.inputs:
+        if noted.kinds[id(operand)][1] is Kind.SHARED and operand.shape.rank:
             numbers = tf.get_static_value(operand) if operand.dtype in (tf.int32, tf.int64) else None
             if {operand.shape[0], *(() if numbers is None else numbers.ravel().tolist())} & noted.lengths:
                 raise _OfRows

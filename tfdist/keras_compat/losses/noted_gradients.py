@@ -38,6 +38,7 @@ class NotedGradients:
         parts: the handles, by their id, of variables in which each replica has added up its own gradients.
         own: the handles of variables to which each replica has assigned another tensor of its own.
         lengths: numbers of slices of IndexedSlices, as far as they are known.
+        sliced: the ids of tensors that have an entry for each slice.
     """
 
     groups: list[list[Any]] = dataclasses.field(default_factory=list)
@@ -46,6 +47,7 @@ class NotedGradients:
     parts: dict[int, Any] = dataclasses.field(default_factory=dict)
     own: dict[int, Any] = dataclasses.field(default_factory=dict)
     lengths: set[int] = dataclasses.field(default_factory=set)
+    sliced: set[int] = dataclasses.field(default_factory=set)
 
     def note(self, gradients: list[Any], graph: Any) -> None:
         """Notes the gradients of one call of a tape.
@@ -62,8 +64,9 @@ class NotedGradients:
             first, *others = parts_of(gradient)
             self.kinds[id(first)] = (first, Kind.SLICES if others else Kind.LINEAR)
             self.kinds.update((id(one), (one, Kind.OTHER)) for one in others)
-            if others and first.shape[0]:
-                self.lengths.add(first.shape[0])
+            if others:
+                self.sliced |= set(map(id, parts_of(gradient)))
+                self.lengths |= {first.shape[0]} - {None}
 
     def group_of(self, tensor: tf.Tensor) -> list[Any] | None:
         """Returns the gradients of the call that returned a tensor, or IndexedSlices with it; None if none did."""

@@ -167,7 +167,8 @@ def test_text_is_not_broadcast():
 
 
 def test_gradients_flow_through_the_sum_of_complex_numbers(four_cpus):
-    strategy = tfdist.create_strategy("mirrored", devices=2)
+    options = tfdist.AllReduceOptions(transport="tensorflow")
+    strategy = tfdist.create_strategy("mirrored", devices=2, all_reduce=options)
 
     @tf.function
     def of_replica():

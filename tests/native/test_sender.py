@@ -111,5 +111,5 @@ def test_a_rank_that_ends_after_its_part_is_no_loss(monkeypatch):
 def test_another_value_of_the_variable_is_refused(value, monkeypatch):
     monkeypatch.setenv(VARIABLE, value)
     message = f"expected a number of bytes in {VARIABLE}, received '{value}'"
-    with pytest.raises(TimeoutError, match=message), connected(RANKS, hosts=RANKS):
+    with pytest.raises(OSError, match=message), connected(RANKS, hosts=RANKS):
         pass

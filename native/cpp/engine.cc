@@ -582,7 +582,7 @@ bool Engine::SumUp(Operation* op, Summation& sum) {
 // operation that is not started here: what it is started after may be behind the summands. So are those that wait for
 // this rank's own summands, which come through other streams, or for this rank to send them: the other rank may take
 // nothing more before its own summands are taken. And so are those of a rank that sends nothing more: whether it has
-// sent all that it owes is behind them. They take no more memory than what was on the way.
+// sent all that it owes is behind them. They take no more memory than the summands of their operations.
 bool Engine::SpillOne() {
   auto is_blocked = [](const Peer& peer) {
     return peer.has_header && peer.receiving != nullptr && peer.receiving->sum != nullptr && peer.to_receive;

@@ -104,7 +104,8 @@ def trained(
     batches = tf.data.Dataset.from_tensor_slices(DATA).batch(BATCH, drop_remainder=whole)
     history = model.fit(batches, epochs=STEPS, verbose=0).history
     # A variable that replicas hold apart has a value for each of them.
-    copies = [getattr(getattr(one, "value", one), "values", None) for one in model.trainable_variables]
+    copies = [getattr(getattr(one, "_value", one), "values", None) for one in model.trainable_variables]
+    assert all(copies) == isinstance(strategy, tf.distribute.MirroredStrategy)
     for values in filter(None, copies):
         for value in values[1:]:
             np.testing.assert_array_equal(value, values[0])

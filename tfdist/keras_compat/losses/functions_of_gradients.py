@@ -39,14 +39,14 @@ class _OfRows(Exception):
     """A tensor is computed from rows of the replica, or by an operation with state."""
 
 
-def of_all_replicas(values: Sequence[Any], batch: GlobalBatch, *, least: Kind = Kind.LINEAR) -> list[Any]:
+def of_all_replicas(values: Sequence[Any], batch: GlobalBatch, *, least: Kind) -> list[Any]:
     """Returns tensors that are computed from gradients for the global batch, the same on all replicas.
 
     Args:
         values: tensors and IndexedSlices of this replica, or other objects.
         batch: the global batch of the step.
-        least: others than those that are computed from gradients in this way, or in one that is further from a linear
-            one, are only returned if their gradients have been added up already.
+        least: the kind from which on values are returned, in the order of `Kind`; those before it only if their
+            gradients have been added up already.
 
     Returns:
         For each of the values its value for the global batch; None if it is not computed from gradients in such a way,

@@ -66,6 +66,28 @@ def test_a_phase_without_limit_writes_no_stacks(children):
     assert "Timeout" not in ended.err
 
 
+def test_a_process_that_is_kept_from_running_for_some_seconds_has_not_stalled(children):
+    ended = children.run(
+        """
+        import ctypes, time
+        from tfdist import create_strategy
+        from tfdist.watch import Watch, WatchOptions
+
+        with Watch(create_strategy("one_device"), WatchOptions(floor_seconds=2.5, deadline_seconds=1.0)) as watch:
+            for _ in range(10):
+                time.sleep(0.1)
+                watch.step()
+            time.sleep(0.5)
+            # Holds the interpreter lock, as a machine that stands still holds the whole process.
+            ctypes.PyDLL(None).sleep(3)
+            time.sleep(1.5)
+        print("ENDED")
+        """
+    )
+    assert (ended.code, ended.out) == (0, "ENDED\n")
+    assert "stall" not in ended.err
+
+
 def test_the_stack_is_written_even_while_native_code_holds_the_interpreter_lock(children):
     ended = children.run(
         """

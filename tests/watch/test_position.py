@@ -105,6 +105,31 @@ def test_seconds_count_from_the_beginning_of_the_phase(clock):
     assert at.where().seconds == 0.0
 
 
+def test_time_in_which_the_process_was_kept_from_running_does_not_count(clock):
+    at = Position()
+    at.begin_epoch(0)
+    make_step(at, clock, 1.0)
+    for _ in range(3):
+        at.begin_step(TRAINING, 0)
+        clock.now += 7.0
+        at.skip(4.0)
+        assert at.where().seconds == 3.0
+        at.skip(1.0)
+        assert at.where().seconds == 2.0
+        at.end_step()
+    assert at.where().usual_step_seconds == 2.0
+    at.begin_step(TRAINING, 0)
+    clock.now += 1.0
+    at.skip(4.0)
+    assert at.where().seconds == 0.0
+    clock.now += 1.0
+    assert at.where().seconds == 1.0
+    # A step of which TensorFlow was seen to trace keeps its limit.
+    at.mark_traced()
+    at.skip(0.5)
+    assert (at.where().phase, at.where().seconds) == (TRACING, 0.5)
+
+
 def test_several_steps_in_one_call_of_keras_are_counted(clock):
     at = Position()
     at.begin_epoch(0)

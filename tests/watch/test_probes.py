@@ -13,7 +13,7 @@ from tfdist.watch.standing import SERVES
 DEADLINE_SECONDS = 60.0
 
 
-def reply(probes: Probes, worker: int, silent_seconds: float = 1000.0) -> str:
+def reply(probes: Probes, worker: int, silent_seconds: float = 1e9) -> str:
     deadline = time.monotonic() + DEADLINE_SECONDS
     while (found := probes.reply(worker, silent_seconds=silent_seconds)) is None:
         assert time.monotonic() < deadline

@@ -65,6 +65,8 @@ class Position:
         self._next_is_first = True
         # When the step began in which TensorFlow was seen to trace.
         self._traced = 0.0
+        # When the phase began in which this process was kept from running, and for how many seconds.
+        self._kept: tuple[float, float] = (0.0, 0.0)
 
     def enter(self, phase: str) -> None:
         """Begins a phase that is not a step."""
@@ -120,7 +122,7 @@ class Position:
         self._kinds_made.add(kind)
         self._next_is_first = False
         if phase == kind and self._traced != since:
-            self._durations[kind].append(now - since)
+            self._durations[kind].append(now - since - self._kept_seconds(since))
         if kind == TRAINING:
             self._steps += steps
             self._batch += steps
@@ -131,8 +133,21 @@ class Position:
 
     def restart_clock(self) -> None:
         """Counts the time in the current phase from now; for a process that could not run."""
-        phase, kind, _ = self._now
-        self._now = (phase, kind, time.monotonic())
+        since = self._now[2]
+        self._kept = (since, time.monotonic() - since)
+
+    def skip(self, seconds: float) -> None:
+        """Does not count the last seconds of the current phase, in which this process was kept from running.
+
+        Args:
+            seconds: how many; no more of them are taken off than the phase has.
+        """
+        since = self._now[2]
+        self._kept = (since, min(self._kept_seconds(since) + seconds, time.monotonic() - since))
+
+    def _kept_seconds(self, since: float) -> float:
+        begun, seconds = self._kept
+        return seconds if begun == since else 0.0
 
     def where(self) -> Where:
         """Returns the position now."""
@@ -140,7 +155,7 @@ class Position:
         in_trace = bool(kind) and self._traced == since
         return Where(
             phase=TRACING if in_trace else phase,
-            seconds=time.monotonic() - since,
+            seconds=time.monotonic() - since - self._kept_seconds(since),
             step=self._steps + 1,
             epoch=self._epoch + 1,
             batch=self._batch + 1,

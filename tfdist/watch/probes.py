@@ -38,8 +38,10 @@ class Probes:
             SERVES, or the reason of `tfdist.cluster.probe`; None if no reply has come yet.
         """
         now = time.monotonic()
-        reply, at = self._replies.get(worker, ("", 0.0))
-        begun = self._begun.get(worker, 0.0)
+        # The monotonic clock may count from the start of the machine, which may have been a moment ago.
+        never = float("-inf")
+        reply, at = self._replies.get(worker, ("", never))
+        begun = self._begun.get(worker, never)
         # `at` of an attempt that has not ended is older than its beginning.
         if now - max(begun, at) > _PAUSE_SECONDS and (at >= begun or now - begun > 10 * _ATTEMPT_SECONDS):
             self._begun[worker] = now

@@ -7,6 +7,8 @@ from tfdist.watch.phases import CALLBACKS, OUTSIDE, SAVING, TRACING
 from tfdist.watch.stall import Stall, Verdict
 from tfdist.watch.standing import SERVES, Standing
 
+_MOST_NAMED = 8
+
 
 def report(found: Stall, *, own: int, usual_step_seconds: float | None, deadline_seconds: float | None) -> str:
     """Returns the lines of a log that describe a stall.
@@ -43,6 +45,19 @@ def report(found: Stall, *, own: int, usual_step_seconds: float | None, deadline
     if deadline_seconds is not None:
         lines.append(f"the job ends with exit code 75 in {_seconds(deadline_seconds)}, unless it goes on")
     return "\n  ".join(lines)
+
+
+def because(found: Stall) -> str:
+    """Returns the reason in a few words, which have to fit into a datagram.
+
+    Example:
+        >>> blocked = Standing(worker=1, phase="training", seconds=70.0, limit=60.0)
+        >>> because(Stall(verdicts=(Verdict(standing=blocked, kind=stall.DATA),)))
+        'the training has stalled because of worker 1'
+    """
+    if len(found.causes) > _MOST_NAMED:
+        return f"the training has stalled because of {len(found.causes)} workers"
+    return f"the training has stalled because of worker {', '.join(map(str, found.causes))}"
 
 
 def sentence(verdict: Verdict, found: Stall) -> str:

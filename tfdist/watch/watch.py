@@ -23,7 +23,7 @@ from tfdist.watch.record import Received, Record
 from tfdist.watch.requests import Requests
 from tfdist.watch.restart_on_loss import restart_on_loss
 from tfdist.watch.samples import Samples
-from tfdist.watch.sentences import report, unheard_sentence
+from tfdist.watch.sentences import because, report, unheard_sentence
 from tfdist.watch.stacks import NativeWatchdog, dump_stacks
 from tfdist.watch.stall import Stall, judge
 from tfdist.watch.standing import PROBE_SECONDS, SERVES, SILENT_SECONDS, Standing
@@ -33,12 +33,14 @@ from tfdist.watch.waiting import Waiting
 
 _TICK_SECONDS = 0.25
 _JUDGE_SECONDS = 1.0
+# This thread is late by more only if the whole process was kept from running: by a machine that stood still, or by
+# native code or garbage collection that held the interpreter lock.
+_LATE_SECONDS = 1.0
 # After a pause of this process, until the records of the other workers have come again.
 _SETTLE_SECONDS = 3.0
 _STRAGGLER_AGAIN_SECONDS = 300.0
 # Samples of a step that takes this many times the usual duration are not those of a straggler.
 _UNUSUAL = 3.0
-_MOST_NAMED = 8
 
 
 class Watch:
@@ -162,8 +164,10 @@ class Watch:
                 if now - last > SILENT_SECONDS:
                     self._paused(now - last)
                     judge_at = now + _SETTLE_SECONDS
+                elif now - last > _LATE_SECONDS:
+                    self.position.skip(now - last)
                 last = now
-                self._tick(judge=now >= judge_at)
+                self._tick(now, judge=now >= judge_at)
                 if now >= judge_at:
                     judge_at = now + _JUDGE_SECONDS
             except Exception:
@@ -173,7 +177,7 @@ class Watch:
         # The last record says that this worker is outside of fit.
         self._publish(self.position.where(), waits=None, counts_batches=False)
 
-    def _tick(self, *, judge: bool) -> None:
+    def _tick(self, began: float, *, judge: bool) -> None:
         where = self.position.where()
         if where.phase != OUTSIDE and not self.is_inside():
             # An error has left fit.
@@ -194,7 +198,7 @@ class Watch:
             self._samples.add(where.phase, waits)
         own = self._publish(where, waits=waits, counts_batches=counts_batches)
         self._native.postpone(own.limit)
-        if judge:
+        if judge and time.monotonic() - began < _LATE_SECONDS:
             self._judge(own, where)
 
     def _publish(self, where: Where, *, waits: str | None, counts_batches: bool, urgent: bool = False) -> Standing:
@@ -266,11 +270,11 @@ class Watch:
                 deadline_seconds=None if remaining is None else max(remaining, 0.0),
             )
             get_logger().warning("%s", lines)
-            restart_on_loss().expect(_because(stall))
+            restart_on_loss().expect(because(stall))
         if is_new:
             self._requests.dump_everywhere()
         if remaining is not None and remaining <= 0:
-            self._requests.end_everywhere(_because(stall))
+            self._requests.end_everywhere(because(stall))
 
     def _no_stall(self) -> None:
         if self._stalled_at is not None:
@@ -291,10 +295,3 @@ class Watch:
         dump_stacks(
             f"it has not run for {seconds:.0f} s: it was stopped, or native code held the global interpreter lock"
         )
-
-
-def _because(stall: Stall) -> str:
-    """Returns the reason in a few words, which have to fit into a datagram."""
-    if len(stall.causes) > _MOST_NAMED:
-        return f"the training has stalled because of {len(stall.causes)} workers"
-    return f"the training has stalled because of worker {', '.join(map(str, stall.causes))}"

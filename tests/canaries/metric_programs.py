@@ -53,6 +53,30 @@ variable = getattr(layer.kernel, "_value", layer.kernel)
 outcome(lambda: [float(one[0, 0]) for one in strategy.experimental_local_results(variable)])
 """
 
+WAITS_WITHIN_A_STEP = """
+strategy = mirrored()
+
+
+def wait():
+    tf.distribute.get_replica_context().merge_call(lambda strategy: None)
+    return 0
+
+
+def is_refused(within):
+    try:
+        tf.function(lambda: strategy.run(within))()
+    except RuntimeError as error:
+        return "`merge_call` called" in str(error)
+    return False
+
+
+def in_a_condition():
+    return tf.cond(tf.ones([]) > 0, wait, lambda: 0)
+
+
+outcome(lambda: [is_refused(in_a_condition), is_refused(lambda: tf.function(wait)())])
+"""
+
 METRIC_OF_NO_ROWS = """
 class MeanOfBatches(keras.metrics.Metric):
     def __init__(self):

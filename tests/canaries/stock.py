@@ -302,6 +302,12 @@ outcome(lambda: signal.Signals(-subprocess.run([sys.executable, "-c", CRASHING])
         outcome="OUTCOME [0.0, -2.0]",
     ),
     Canary(
+        mends=("updates_in_a_condition", "updates_in_a_function"),
+        shows="replicas cannot wait for each other in a condition or a function within a step",
+        program=metric_programs.WAITS_WITHIN_A_STEP,
+        outcome="OUTCOME [True, True]",
+    ),
+    Canary(
         mends=("metrics_of_no_rows",),
         shows="a metric of one's own is NaN if a replica has no rows",
         program=metric_programs.METRIC_OF_NO_ROWS,

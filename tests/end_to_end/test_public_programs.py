@@ -36,6 +36,7 @@ CORE = (
     "own_updates",
     "running_means",
     "strategy_run_loop",
+    "updates_in_conditions",
     "vae",
     "wgan_gp",
 )

@@ -74,6 +74,8 @@ from tfdist.keras_compat.steps import (
     logs_reduced_along_an_axis,
     predictions_repeated_by_replicas,
     steps_fail_in_a_loop,
+    updates_in_a_condition,
+    updates_in_a_function,
 )
 from tfdist.keras_compat.tested import defect_present, say_if_untested
 from tfdist.keras_compat.variables import (
@@ -133,6 +135,8 @@ MENDS: tuple[Mend, ...] = (
     loss_divided_by_replicas_keras2.MEND,
     # After the mends of losses, whose gradients it notes.
     gradients_used_by_the_step.MEND,
+    updates_in_a_condition.MEND,
+    updates_in_a_function.MEND,
     batch_statistics_read_locally.MEND,
     statistics_of_an_empty_replica.MEND,
     convolution_of_no_rows.MEND,

@@ -15,10 +15,8 @@ from typing import Any
 import tensorflow as tf
 
 from tfdist.keras_compat.mend import patch_method
-from tfdist.keras_compat.replicas import on_several_replicas
+from tfdist.keras_compat.replicas import is_refused_wait, on_several_replicas
 
-# What TensorFlow says of a merge_call in a function, a condition or a loop within the step.
-_NESTED = "`merge_call` called"
 # Keras's attribute for the names of the layers that are called.
 _SCOPES = "name_scope_stack"
 
@@ -62,7 +60,7 @@ def _once_for_all_replicas(build: Callable[[], Any]) -> bool:
     try:
         tf.distribute.get_replica_context().merge_call(across)
     except RuntimeError as error:
-        if _NESTED not in str(error):
+        if not is_refused_wait(error):
             raise
         return False
     return True

@@ -216,6 +216,13 @@ def current_batch() -> GlobalBatch | None:
 
 
 @contextlib.contextmanager
+def as_in_step(batch: GlobalBatch | None) -> Iterator[None]:
+    """Makes `current_batch` return the global batch of a step, within the context and on another thread."""
+    with temporarily(_local, batch=batch):
+        yield
+
+
+@contextlib.contextmanager
 def temporarily(local: threading.local, **values: Any) -> Iterator[None]:
     """Sets attributes of a thread-local object within the context, and restores their earlier values at its end.
 

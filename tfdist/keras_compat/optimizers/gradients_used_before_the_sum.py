@@ -27,7 +27,7 @@ from tfdist.keras_compat.mend import Mend
 from tfdist.keras_compat.optimizers.hooked import hook_of
 from tfdist.keras_compat.optimizers.keras3 import apply_with_hook, build_once
 from tfdist.keras_compat.optimizers.summed_gradients import is_summed, summed
-from tfdist.keras_compat.replicas import on_several_replicas
+from tfdist.keras_compat.replicas import is_nested, on_several_replicas
 
 
 def _defect_present() -> bool:
@@ -56,6 +56,9 @@ def _apply_summed(stock: Callable) -> Callable:
         if hook is not None:
             return apply_with_hook(self, hook, functools.partial(stock, self), grads, trainable_variables)
         if not on_several_replicas():
+            if not self.built and trainable_variables is not None and is_nested():
+                # Fails as the update would, but before variables are made that a function would lose with its graph.
+                build_once(self, list(trainable_variables))
             # The only replica of a strategy has the sums, but its `merge_call` fails inside of tf.cond all the same.
             with summed() if _is_a_replica() else contextlib.nullcontext():
                 return stock(self, grads, trainable_variables)

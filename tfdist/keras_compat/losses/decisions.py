@@ -9,7 +9,7 @@ from __future__ import annotations
 import tensorflow as tf
 
 from tfdist.allreduce import sum_gradients
-from tfdist.keras_compat.losses.computed_again import again
+from tfdist.keras_compat.losses.computed_again import TooManyOperations, again, in_order
 from tfdist.keras_compat.losses.division import is_part
 from tfdist.keras_compat.losses.global_batch import GlobalBatch
 from tfdist.keras_compat.losses.means_over_rows import is_mean_over_rows
@@ -30,18 +30,33 @@ def of_global_batch(decision: tf.Tensor, batch: GlobalBatch) -> tf.Tensor:
     Returns:
         The decision itself, if it is not seen to be made by losses or gradients.
     """
-    exact = value_of_global_batch(decision, batch)
-    if exact is not None:
+    new: dict[int, tf.Tensor] = {}
+
+    def is_source(tensor: tf.Tensor) -> bool:
+        if id(tensor) not in new:
+            found = _global_value(tensor, batch)
+            if found is None and tensor.op.type in (*_COMPARISONS, *_LOGIC):
+                return False
+            new[id(tensor)] = tensor if found is None else found
+        return True
+
+    try:
+        order = list(in_order([decision], is_source))
+    except TooManyOperations:
+        return decision
+    for operation in order:
+        operands = [new[id(one)] for one in operation.inputs]
+        is_same = all(one is before for one, before in zip(operands, operation.inputs, strict=True))
+        outputs = operation.outputs if is_same else again(operation, operands)
+        new.update(zip(map(id, operation.outputs), outputs, strict=True))
+    return new[id(decision)]
+
+
+def _global_value(value: tf.Tensor, batch: GlobalBatch) -> tf.Tensor | None:
+    """Returns a loss, or what is computed from gradients, for the global batch; None for other tensors."""
+    exact = value_of_global_batch(value, batch)
+    if exact is not None or not value.dtype.is_floating or value.shape.rank != 0:
         return exact
-    if decision.dtype.is_floating and decision.shape.rank == 0:
-        if not batch.is_replica_mean and is_part(decision, batch):
-            return sum_gradients([decision])[0]
-        if batch.is_replica_mean and is_mean_over_rows(decision, batch):
-            return sum_gradients([batch.times_share(decision)])[0]
-    if decision.op.type not in (*_COMPARISONS, *_LOGIC):
-        return decision
-    operands = list(decision.op.inputs)
-    new = [of_global_batch(one, batch) for one in operands]
-    if all(one is before for one, before in zip(new, operands, strict=True)):
-        return decision
-    return again(decision.op, new)[decision.value_index]
+    if batch.is_replica_mean:
+        return sum_gradients([batch.times_share(value)])[0] if is_mean_over_rows(value, batch) else None
+    return sum_gradients([value])[0] if is_part(value, batch) else None

@@ -47,6 +47,17 @@ class Accumulating(keras.Model):
             total.assign(tf.zeros_like(total))
 
 
+class AccumulatingAndClipping(Accumulating):
+    """Clips the sums before it applies them."""
+
+    def apply(self) -> None:
+        clipped, _ = tf.clip_by_global_norm(self.sums, 0.5)
+        self.optimizer.apply_gradients(zip(clipped, self.trainable_variables, strict=True))
+        self.made.assign(0)
+        for total in self.sums:
+            total.assign(tf.zeros_like(total))
+
+
 class InAFunction(Accumulating):
     """AutoGraph makes the condition, in a function within the step."""
 
@@ -99,6 +110,41 @@ class Delayed(keras.Model):
         return {"loss": loss, "updated": updated, **of_slow}
 
 
+class Alternating(keras.Model):
+    """Trains by one of two losses, as the two players of a game do; all of it is in the branches."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.other = keras.optimizers.Adam(0.05)
+        self.made = tf.Variable(0, dtype=tf.int32, trainable=False)
+
+    def train_step(self, data: Any) -> dict[str, Any]:
+        x, y = data
+        weights = self.trainable_variables
+        with tf.GradientTape() as tape:
+            before = tf.reduce_mean(tf.abs(y - self(x, training=True)))
+        of_both = tape.gradient(before, weights)
+
+        def first() -> tf.Tensor:
+            with tf.GradientTape() as tape:
+                # No mean over rows.
+                loss = tf.sqrt(tf.reduce_mean(tf.square(y - self(x, training=True))))
+            gradients = tape.gradient(loss, weights)
+            gradients = [tf.clip_by_norm(one, 0.4) for one in gradients]
+            self.optimizer.apply_gradients(zip(gradients, weights, strict=True))
+            return loss
+
+        def second() -> tf.Tensor:
+            # Gradients of the step, clipped in the branch, by an optimizer that is not built yet.
+            gradients, norm = tf.clip_by_global_norm(of_both, 0.3)
+            self.other.apply_gradients(zip(gradients, weights, strict=True))
+            return norm
+
+        self.made.assign_add(1)
+        tf.cond(self.made % 2 == 1, first, second)
+        return {"before": before}
+
+
 class Skipping(keras.Model):
     """Skips updates whose loss or whose gradients are not finite or too large, as programs with float16 do."""
 
@@ -149,7 +195,7 @@ def run(strategy: Any) -> dict[str, Any]:
     # A row of the second replica in the third batch, and one of the first replica in the last batch.
     spoilt = x.copy()
     spoilt[47], spoilt[64] = np.nan, np.inf
-    for kind in (Accumulating, InAFunction, Decorated, Delayed, Skipping):
+    for kind in (Accumulating, AccumulatingAndClipping, InAFunction, Decorated, Delayed, Alternating, Skipping):
         with scope(strategy):
             inputs = layers.Input((4,))
             model = kind(inputs, layers.Dense(2)(layers.Dense(6, activation="tanh")(inputs)))

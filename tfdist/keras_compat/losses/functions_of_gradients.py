@@ -84,8 +84,8 @@ def _of_all(value: Any, batch: GlobalBatch, noted: NotedGradients, least: Kind) 
 
 
 def _kind_of(value: tf.Tensor, batch: GlobalBatch, noted: NotedGradients) -> Kind | None:
-    graph = getattr(batch.rows, "graph", None)
-    if not _is_within(value.graph, graph):
+    graph = batch.graph
+    if not _is_within(value.graph, getattr(batch.rows, "graph", None)):
         return None
     totals = {id(one) for one in batch.totals}
 
@@ -180,11 +180,12 @@ def _computed(value: tf.Tensor, batch: GlobalBatch, noted: NotedGradients) -> tf
         if id(tensor) not in noted.of_all:
             group, outer = noted.group_of(tensor), _captured_by_branch(tensor)
             if group is not None:
-                # Replicas cannot wait for each other within a branch.
-                with batch.rows.graph.as_default():
+                # Replicas cannot wait for each other within a branch of their own.
+                with batch.graph.as_default():
                     _add_up(group, batch, noted)
             elif outer is not None:
-                with outer.graph.as_default():
+                # What a branch of all replicas takes from the step is computed again in the branch.
+                with (outer.graph if _is_within(outer.graph, batch.graph) else batch.graph).as_default():
                     noted.of_all[id(tensor)] = _computed(outer, batch, noted)
         return id(tensor) in noted.of_all
 

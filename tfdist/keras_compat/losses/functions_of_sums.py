@@ -40,8 +40,8 @@ def function_of_sums(
     """
     if not hasattr(value, "graph") or value.shape.rank != 0 or not value.dtype.is_floating:
         return None
-    if value.graph is not getattr(batch.rows, "graph", None):
-        # Replicas cannot add up within a tf.function, a branch or a loop of the step.
+    if value.graph is not batch.graph:
+        # Replicas cannot add up within a tf.function, a loop or a branch of their own of the step.
         return None
     # A Loss that is called by another one.
     means = {id(one): one for one in batch.means if one.shape.rank == 0}

@@ -40,6 +40,7 @@ class GlobalBatch:
         gradients: the gradients with respect to variables that the step has computed.
         total_of_inputs: float32 scalar, number of rows of the first inputs of all replicas, which is `total` unless
             targets have other numbers of rows than inputs.
+        branch: the graph of a condition that runs on all replicas, in which they wait for each other; None in the step.
     """
 
     rows: tf.Tensor
@@ -57,6 +58,24 @@ class GlobalBatch:
     functions: dict[int, tuple[Any, tf.Tensor | None]] = dataclasses.field(default_factory=dict)
     gradients: NotedGradients = dataclasses.field(default_factory=NotedGradients)
     total_of_inputs: tf.Tensor | None = None
+    branch: Any = None
+
+    @property
+    def graph(self) -> Any:
+        """The graph in which replicas can wait for each other; None without a graph."""
+        return getattr(self.rows, "graph", None) if self.branch is None else self.branch
+
+    def in_branch(self) -> GlobalBatch:
+        """Returns the global batch for a branch of a condition that runs on all replicas, whose graph is the default.
+
+        What is computed there cannot be used outside of it.
+        """
+        return dataclasses.replace(
+            self,
+            branch=tf.compat.v1.get_default_graph(),
+            functions=dict(self.functions),
+            gradients=self.gradients.in_branch(),
+        )
 
     def note_outputs(self, outputs: Any) -> None:
         """Notes tensors of a graph whose first axis may be that of rows.
@@ -216,9 +235,9 @@ def current_batch() -> GlobalBatch | None:
 
 
 @contextlib.contextmanager
-def as_in_step(batch: GlobalBatch | None) -> Iterator[None]:
-    """Makes `current_batch` return the global batch of a step, within the context and on another thread."""
-    with temporarily(_local, batch=batch):
+def in_branch(batch: GlobalBatch | None) -> Iterator[None]:
+    """Makes `current_batch` return the batch of a step in a branch that runs on all replicas, on another thread."""
+    with temporarily(_local, batch=None if batch is None else batch.in_branch()):
         yield
 
 

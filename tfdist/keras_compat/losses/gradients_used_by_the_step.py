@@ -38,7 +38,7 @@ def _noting(stock: Callable) -> Callable:
         if batch is not None:
             pairs = zip(tf.nest.flatten(gradients), tf.nest.flatten(sources), strict=True)
             of_variables = [one for one, source in pairs if hasattr(source, "assign")]
-            batch.gradients.note(of_variables, getattr(batch.rows, "graph", None))
+            batch.gradients.note(of_variables, batch.graph)
         return gradients
 
     return gradient

@@ -49,12 +49,24 @@ class NotedGradients:
     lengths: set[int] = dataclasses.field(default_factory=set)
     sliced: set[int] = dataclasses.field(default_factory=set)
 
+    def in_branch(self) -> NotedGradients:
+        """Returns what is known in a branch of the step: what becomes known there stays there, but for variables."""
+        return dataclasses.replace(
+            self,
+            groups=list(self.groups),
+            kinds=dict(self.kinds),
+            of_all=dict(self.of_all),
+            lengths=set(self.lengths),
+            sliced=set(self.sliced),
+        )
+
     def note(self, gradients: list[Any], graph: Any) -> None:
         """Notes the gradients of one call of a tape.
 
         Args:
             gradients: dense tensors, IndexedSlices, or None.
-            graph: the graph of the step, None without one. Replicas cannot add up what is computed in another graph.
+            graph: the graph in which replicas can wait for each other; None without one. They cannot add up what is
+                computed in another graph.
         """
         group = [one for one in gradients if one is not None]
         if graph is None or any(getattr(part, "graph", None) is not graph for one in group for part in parts_of(one)):

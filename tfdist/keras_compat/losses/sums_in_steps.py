@@ -19,6 +19,7 @@ from tfdist.keras_compat.losses.functions_of_gradients import of_all_replicas
 from tfdist.keras_compat.losses.functions_of_sums import FunctionOfSums, function_of_sums
 from tfdist.keras_compat.losses.global_batch import GlobalBatch, current_batch, works_alone
 from tfdist.keras_compat.losses.noted_gradients import Kind
+from tfdist.keras_compat.reached import outermost
 
 
 def value_of_global_batch(value: Any, batch: GlobalBatch) -> tf.Tensor | None:
@@ -79,6 +80,8 @@ def _function(value: Any, batch: GlobalBatch) -> FunctionOfSums | None:
         return None
 
     def source(tensor: tf.Tensor) -> Followed | None:
+        # A branch has captured the data of the step.
+        tensor = outermost(tensor)
         return _rows_of(tensor, batch) if id(tensor) in batch.outputs else None
 
     return function_of_sums(value, source, batch)

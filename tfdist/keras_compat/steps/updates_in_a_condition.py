@@ -21,7 +21,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfdist.keras_compat.losses.decisions import of_global_batch
-from tfdist.keras_compat.losses.global_batch import as_in_step, current_batch, works_alone
+from tfdist.keras_compat.losses.global_batch import current_batch, in_branch, works_alone
 from tfdist.keras_compat.mend import Mend
 from tfdist.keras_compat.replicas import is_refused_wait, may_wait, on_several_replicas
 
@@ -39,7 +39,7 @@ class _Branches:
 
     def run(self, pred: bool) -> None:
         """Runs a branch on this replica; called on another thread than that of the step."""
-        with self._autograph, as_in_step(self._batch):
+        with self._autograph, in_branch(self._batch):
             self.result = tf.nest.map_structure(_as_tensor, self._functions[pred]())
 
 

@@ -202,13 +202,50 @@ def test_each_replica_gets_what_its_own_branch_returns(strategy):
 
 
 @two
+def test_a_summary_in_a_branch_is_written(strategy, tmp_path):
+    writer = tf.summary.create_file_writer(str(tmp_path))
+
+    def step(loop: Loop, rows: tf.Tensor) -> None:
+        gradients = loop.gradients(rows)
+        loop.made.assign_add(1)
+
+        def update() -> None:
+            loop.apply(gradients)
+            tf.summary.scalar("made", loop.made, step=loop.made)
+
+        with writer.as_default():
+            tf.cond(loop.made % 2 == 0, update, lambda: None)
+
+    Loop(strategy, keras.optimizers.SGD).run(step)
+    writer.close()
+    (file,) = tmp_path.iterdir()
+    events = [tf.compat.v1.Event.FromString(record.numpy()) for record in tf.data.TFRecordDataset(str(file))]
+    # The first replica writes.
+    assert [event.step for event in events if event.summary.value] == [2, 4]
+
+
+@two
+def test_a_function_with_a_signature_gets_tensors_of_it(strategy):
+    @tf.function(input_signature=[tf.TensorSpec([2], tf.float64), tf.TensorSpec([None, 4], tf.float64)])
+    def scaled(factors: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
+        current.apply([factors[0] * factors[1] * one for one in current.gradients(rows)])
+        assert factors.shape == [2]
+        return factors
+
+    current = Loop(strategy, keras.optimizers.SGD)
+    current.run(lambda loop, rows: scaled([2.0, 3.0], rows))
+    assert current.results[0].dtype == tf.float64
+
+
+@two
 def test_replicas_that_decide_differently_are_an_error(strategy):
     def step(loop: Loop, rows: tf.Tensor) -> None:
         gradients = loop.gradients(rows)
         number = tf.distribute.get_replica_context().replica_id_in_sync_group
-        tf.cond(tf.equal(number, 0), lambda: loop.apply(gradients), lambda: None)
+        tf.cond(tf.reshape(tf.equal(number, 0), [1]), lambda: loop.apply(gradients), lambda: None)
 
     message = "expected all 2 replicas to take the same branch of a tf.cond that updates variables, received both"
+    # A predicate may have one entry.
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):
         Loop(strategy, keras.optimizers.SGD).run(step)
 

@@ -184,15 +184,24 @@ def _computed(value: tf.Tensor, batch: GlobalBatch, noted: NotedGradients) -> tf
                 with batch.graph.as_default():
                     _add_up(group, batch, noted)
             elif outer is not None:
-                # What a branch of all replicas takes from the step is computed again in the branch.
-                with (outer.graph if _is_within(outer.graph, batch.graph) else batch.graph).as_default():
+                with _graph_for(outer.graph, batch).as_default():
                     noted.of_all[id(tensor)] = _computed(outer, batch, noted)
         return id(tensor) in noted.of_all
 
     for operation in list(in_order([value], is_there, _MOST_OPERATIONS)):
         operands = [noted.of_all.get(id(one), one) for one in operation.inputs]
-        noted.of_all.update(zip(map(id, operation.outputs), again(operation, operands), strict=True))
+        with _graph_for(operation.graph, batch).as_default():
+            new = again(operation, operands)
+        noted.of_all.update(zip(map(id, operation.outputs), new, strict=True))
     return noted.of_all.get(id(value), value)
+
+
+def _graph_for(graph: Any, batch: GlobalBatch) -> Any:
+    """Returns the graph in which an operation of a graph is computed again.
+
+    What a branch of all replicas takes from the step is computed again in the branch, in which they add up.
+    """
+    return graph if _is_within(graph, batch.graph) else batch.graph
 
 
 def _captured_by_branch(tensor: tf.Tensor) -> tf.Tensor | None:

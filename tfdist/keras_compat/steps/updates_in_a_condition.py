@@ -2,11 +2,11 @@
 
 In an update replicas wait for each other. TensorFlow lets them do so in the graph of the step, but not in that of a
 condition. So a condition that fails for this reason is made once more: one condition for all replicas of the worker,
-whose branches run on all of them, as a step does. All replicas of all workers have to decide alike, else some would
-wait for others in vain; each step checks it.
+whose branches run on all of them, as a step does. What is decided by a loss or by gradients is decided by those of the
+global batch (see losses/decisions.py). All replicas of all workers have to decide alike, else some would wait for
+others in vain; each step checks it.
 
-In every condition, what is decided by a loss or by gradients is decided by those of the global batch (see
-losses/decisions.py).
+Other conditions stay as they are: a replica decides by its own rows whether to divide by a sum of them.
 
 Source: tensorflow/python/distribute/mirrored_run.py, `_MirroredReplicaContext._merge_call`; upstream issue
 keras-team/keras#17429.
@@ -22,8 +22,9 @@ import tensorflow as tf
 
 from tfdist.keras_compat.losses.decisions import of_global_batch
 from tfdist.keras_compat.losses.global_batch import current_batch, in_branch, works_alone
+from tfdist.keras_compat.losses.sums_in_steps import value_of_global_batch
 from tfdist.keras_compat.mend import Mend
-from tfdist.keras_compat.replicas import is_refused_wait, may_wait, on_several_replicas
+from tfdist.keras_compat.replicas import is_refused_wait, may_wait
 
 
 class _Branches:
@@ -33,22 +34,34 @@ class _Branches:
         from tensorflow.python.autograph.core import ag_ctx
 
         self._functions = {True: true_fn, False: false_fn}
+        # Threads have their own.
         self._autograph = ag_ctx.control_status_ctx()
+        self._summaries = dict(vars(_summaries()))
         self._batch = current_batch()
         self.result: Any = None
 
     def run(self, pred: bool) -> None:
         """Runs a branch on this replica; called on another thread than that of the step."""
+        vars(_summaries()).update(self._summaries)
         with self._autograph, in_branch(self._batch):
-            self.result = tf.nest.map_structure(_as_tensor, self._functions[pred]())
+            self.result = tf.nest.map_structure(_result, self._functions[pred]())
 
 
-def _as_tensor(value: Any) -> Any:
-    """Returns a result of a branch, with a variable replaced by its value on this replica."""
+def _summaries() -> Any:
+    """Returns what tf.summary writes on this thread: its step, its writer, and whether it writes."""
+    from tensorflow.python.ops import summary_ops_v2
+
+    return summary_ops_v2._summary_state
+
+
+def _result(value: Any) -> Any:
+    """Returns a result of a branch, such as a norm of gradients, for the global batch if it is a function of it."""
     others = (tf.Operation, tf.TensorArray, tf.__internal__.CompositeTensor)
     if value is None or (isinstance(value, others) and not isinstance(value, tf.Variable)):
         return value
-    return tf.convert_to_tensor(value)
+    value, batch = tf.convert_to_tensor(value), current_batch()
+    exact = None if batch is None else value_of_global_batch(value, batch)
+    return value if exact is None else exact
 
 
 def _is_recorded() -> bool:
@@ -60,9 +73,12 @@ def _is_recorded() -> bool:
 
 def _agreed(pred: Any, context: Any) -> Any:
     """Returns a condition, which fails in the step in which the replicas do not decide alike."""
-    replicas = context.num_replicas_in_sync
+    replicas, batch = context.num_replicas_in_sync, current_batch()
+    pred = tf.reshape(pred, [])
     if replicas == 1:
         return pred
+    if batch is not None:
+        pred = of_global_batch(pred, batch)
     yes = context.all_reduce(tf.distribute.ReduceOp.SUM, tf.cast(pred, tf.float32))
     alike = tf.debugging.Assert(
         tf.logical_or(tf.equal(yes, 0.0), tf.equal(yes, float(replicas))),
@@ -103,9 +119,6 @@ def _once_more_across_replicas(stock: Callable) -> Callable:
     def cond(
         pred: Any, true_fn: Any = None, false_fn: Any = None, strict: bool = False, name: Any = None, **legacy: Any
     ) -> Any:
-        batch = current_batch() if may_wait() and not works_alone() else None
-        if batch is not None and hasattr(pred, "graph") and on_several_replicas():
-            pred = of_global_batch(pred, batch)
         try:
             return stock(pred, true_fn, false_fn, strict, name, **legacy)
         except RuntimeError as error:

@@ -2,7 +2,7 @@
 
 In an update replicas wait for each other. TensorFlow lets them do so in the graph of the step, but not in that of a
 function within it. So a function that fails for this reason is traced into the graph of the step, as TensorFlow itself
-does with a `tf.function` that is given to `strategy.run`. Its arguments are used as they are given. A function that
+does with a `tf.function` that is given to `strategy.run`. A function that
 makes variables before it fails is not traced again, since these have no values yet.
 
 Source: tensorflow/python/distribute/mirrored_run.py, `_MirroredReplicaContext._merge_call`; upstream issue
@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from tfdist.keras_compat.mend import Mend, patch_method
@@ -51,8 +52,19 @@ def _traced_here(function: Any, args: Any, kwargs: Any) -> Any:
     if function._autograph:
         python = autograph_util.py_func_from_autograph(python, options)
     status = ag_ctx.Status.ENABLED if function._autograph else ag_ctx.Status.DISABLED
+    args = [*map(_converted, args, function.input_signature or ()), *args[len(function.input_signature or ()) :]]
     with ag_ctx.ControlStatusCtx(status, options):
-        return python(*args, **kwargs)
+        return python(*map(_of_numpy, args), **{name: _of_numpy(one) for name, one in kwargs.items()})
+
+
+def _converted(value: Any, spec: Any) -> Any:
+    """Returns an argument as the signature of a `tf.function` asks for it."""
+    return tf.convert_to_tensor(value, spec.dtype) if isinstance(spec, tf.TensorSpec) else value
+
+
+def _of_numpy(value: Any) -> Any:
+    """Returns an argument, as a tensor if it is an array."""
+    return tf.convert_to_tensor(value) if isinstance(value, (np.ndarray, np.generic)) else value
 
 
 def _defect_present() -> bool:

@@ -65,3 +65,10 @@ def is_refused_wait(error: RuntimeError) -> bool:
         True
     """
     return "`merge_call` called" in str(error)
+
+
+def refuses_waits() -> bool:
+    """Returns whether the installed TensorFlow refuses that replicas wait for each other in a graph within a step."""
+    from tensorflow.python.distribute import mirrored_run
+
+    return "get_default_graph" in mirrored_run._MirroredReplicaContext._merge_call.__code__.co_names

@@ -26,12 +26,15 @@ class Accumulating(keras.Model):
         self.made = tf.Variable(0, dtype=tf.int32, trainable=False)
         self.sums = [tf.Variable(tf.zeros_like(one), trainable=False) for one in self.trainable_variables]
 
-    def train_step(self, data: Any) -> dict[str, Any]:
+    def gradients(self, data: Any) -> tuple[tf.Tensor, list[tf.Tensor]]:
         self.made.assign_add(1)
         x, y = data
         with tf.GradientTape() as tape:
             loss = tf.reduce_mean(tf.square(y - self(x, training=True)))
-        gradients = tape.gradient(loss, self.trainable_variables)
+        return loss, tape.gradient(loss, self.trainable_variables)
+
+    def train_step(self, data: Any) -> dict[str, Any]:
+        loss, gradients = self.gradients(data)
         for total, gradient in zip(self.sums, gradients, strict=True):
             total.assign_add(gradient / self.passes)
         self.update()
@@ -51,11 +54,7 @@ class AddingInABranch(Accumulating):
     """Adds gradients up in one branch, and applies the clipped sums in the other one."""
 
     def train_step(self, data: Any) -> dict[str, Any]:
-        self.made.assign_add(1)
-        x, y = data
-        with tf.GradientTape() as tape:
-            loss = tf.reduce_mean(tf.square(y - self(x, training=True)))
-        gradients = tape.gradient(loss, self.trainable_variables)
+        loss, gradients = self.gradients(data)
         clipped = [tf.clip_by_norm(one, 0.5) for one in gradients]
 
         def update() -> None:

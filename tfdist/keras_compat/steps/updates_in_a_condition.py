@@ -24,7 +24,7 @@ from tfdist.keras_compat.losses.decisions import of_global_batch
 from tfdist.keras_compat.losses.global_batch import current_batch, in_branch, works_alone
 from tfdist.keras_compat.losses.sums_in_steps import value_of_global_batch
 from tfdist.keras_compat.mend import Mend
-from tfdist.keras_compat.replicas import is_refused_wait, may_wait
+from tfdist.keras_compat.replicas import is_refused_wait, may_wait, refuses_waits
 
 
 class _Branches:
@@ -129,12 +129,6 @@ def _once_more_across_replicas(stock: Callable) -> Callable:
     return cond
 
 
-def _defect_present() -> bool:
-    from tensorflow.python.distribute import mirrored_run
-
-    return "get_default_graph" in mirrored_run._MirroredReplicaContext._merge_call.__code__.co_names
-
-
 def _apply() -> None:
     from tensorflow.python.ops import cond
 
@@ -147,7 +141,7 @@ MEND = Mend(
     strategies=("mirrored", "multi_worker_mirrored", "central_storage"),
     keras=("keras3", "tf_keras", "keras2"),
     versions=((2, 15), (3, 15)),
-    defect_present=_defect_present,
+    defect_present=refuses_waits,
     apply=_apply,
     defect="a `train_step` that applies gradients in a `tf.cond`, such as one that accumulates them, fails with an "
     "error that names `merge_call`",

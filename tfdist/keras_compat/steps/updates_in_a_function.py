@@ -2,8 +2,8 @@
 
 In an update replicas wait for each other. TensorFlow lets them do so in the graph of the step, but not in that of a
 function within it. So a function that fails for this reason is traced into the graph of the step, as TensorFlow itself
-does with a `tf.function` that is given to `strategy.run`. A function that
-makes variables before it fails is not traced again, since these have no values yet.
+does with a `tf.function` that is given to `strategy.run`. A function that makes variables before it fails is not traced
+again, since these have no values yet.
 
 Source: tensorflow/python/distribute/mirrored_run.py, `_MirroredReplicaContext._merge_call`; upstream issue
 tensorflow/tensorflow#59487.
@@ -18,7 +18,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfdist.keras_compat.mend import Mend, patch_method
-from tfdist.keras_compat.replicas import is_refused_wait, may_wait
+from tfdist.keras_compat.replicas import is_refused_wait, may_wait, refuses_waits
 
 
 def _in_the_graph_of_the_step(stock: Callable) -> Callable:
@@ -67,12 +67,6 @@ def _of_numpy(value: Any) -> Any:
     return tf.convert_to_tensor(value) if isinstance(value, (np.ndarray, np.generic)) else value
 
 
-def _defect_present() -> bool:
-    from tensorflow.python.distribute import mirrored_run
-
-    return "get_default_graph" in mirrored_run._MirroredReplicaContext._merge_call.__code__.co_names
-
-
 def _apply() -> None:
     from tensorflow.python.eager.polymorphic_function import polymorphic_function
 
@@ -85,7 +79,7 @@ MEND = Mend(
     strategies=("mirrored", "multi_worker_mirrored", "central_storage"),
     keras=("keras3", "tf_keras", "keras2"),
     versions=((2, 15), (3, 15)),
-    defect_present=_defect_present,
+    defect_present=refuses_waits,
     apply=_apply,
     defect="a `train_step` with `@tf.function`, or one that calls a function with it in which gradients are applied, "
     "fails with an error that names `merge_call`",

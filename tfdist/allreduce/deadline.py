@@ -139,7 +139,9 @@ def within_deadline(gradients: Sequence[Any], sums: list[Any]) -> contextlib.Abs
 
 
 def _tensors(gradients: Sequence[Any]) -> list[tf.Tensor]:
-    return [g.values if isinstance(g, tf.IndexedSlices) else g for g in gradients if g is not None]
+    # A gradient may be a variable in which a program has added gradients up.
+    given = [g.values if isinstance(g, tf.IndexedSlices) else g for g in gradients if g is not None]
+    return [tf.convert_to_tensor(g) for g in given]
 
 
 def _watch(reference: weakref.ref[SumDeadline], poll_seconds: float) -> None:

@@ -77,10 +77,9 @@ def test_a_process_that_is_kept_from_running_for_some_seconds_has_not_stalled(ch
             for _ in range(10):
                 time.sleep(0.1)
                 watch.step()
-            time.sleep(0.5)
             # Holds the interpreter lock, as a machine that stands still holds the whole process.
             ctypes.PyDLL(None).sleep(3)
-            time.sleep(1.5)
+            time.sleep(1)
         print("ENDED")
         """
     )
